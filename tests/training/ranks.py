@@ -9,7 +9,6 @@ from functools import cache
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, logsigmoid
 
 from prolip.data.batch import Batch
@@ -20,6 +19,7 @@ from prolip.training.masked_views import MaskedViews
 from prolip.training.model_setup import make_model
 from prolip.training.parallel import parallelize
 from prolip.training.step import TrainModule, compute_gradients
+from tests.processes import start_ranks
 
 ROWS = 12
 NOTHING = dict.fromkeys(("ppcl", "inclusion", "masked", "vib"), 0.0)
@@ -214,12 +214,12 @@ def furthest(got, wanted):
 
 def spawn(work, world, folder, *args):
     """work(rank, world, *args) in so many processes of one gloo group; an error in one is an error here."""
-    mp.spawn(_in_group, args=(world, f"file://{folder}/store", work, args), nprocs=world)
+    start_ranks(_in_group, (world, f"file://{folder}/store", work, args), world)
 
 
 def spawn_as_torchrun(work, world, *args):
     """work(rank, *args) in so many processes with torchrun's environment, each of which has its own group to make."""
-    mp.spawn(_in_environment, args=(world, work, args), nprocs=world)
+    start_ranks(_in_environment, (world, work, args), world)
 
 
 def free_port():

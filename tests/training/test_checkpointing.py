@@ -310,6 +310,7 @@ def saved_and_killed(patch, moment, work):
     return dying.count > moment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "step", "keep"),
     [

@@ -203,6 +203,7 @@ def test_the_real_wandb_names_its_errors_so():
     assert issubclass(wandb.errors.UsageError, wandb.Error)
 
 
+@pytest.mark.slow
 def test_the_real_wandb_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

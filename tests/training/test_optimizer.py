@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -29,6 +28,7 @@ from prolip.training.optimizer import (
     set_learning_rate,
     step_unless_nonfinite,
 )
+from tests.processes import start_ranks
 
 KINDS = ("adamw", "adamp")
 GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
@@ -418,7 +418,7 @@ def run_rank(rank, init):
 
 @pytest.mark.slow
 def test_sharded_weights_learn_as_whole_ones(tmp_path):
-    mp.spawn(run_rank, args=(f"file://{tmp_path}/store",), nprocs=2)
+    start_ranks(run_rank, (f"file://{tmp_path}/store",), 2)
 
 
 def learning_rates(steps, **config):

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from prolip import distributed
 from prolip.training.rank_sync import (
@@ -20,6 +19,7 @@ from prolip.training.rank_sync import (
     raise_on_any_rank,
     raise_with_peers,
 )
+from tests.processes import start_ranks
 
 HEARD = (signal.SIGTERM, signal.SIGINT)
 
@@ -143,15 +143,16 @@ def run_rank(rank, init):
 
 
 def test_two_ranks_stop_fail_and_go_on_together(tmp_path):
-    mp.spawn(run_rank, args=(f"file://{tmp_path}/store",), nprocs=2)
+    start_ranks(run_rank, (f"file://{tmp_path}/store",), 2)
 
 
 def test_a_lost_terminal_is_noted_but_not_if_nohup_says_so():
-    with catch_stop_signals() as request:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert request.signal == signal.SIGHUP
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     try:
+        with catch_stop_signals() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert request.signal == signal.SIGHUP
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with catch_stop_signals() as request:
             os.kill(os.getpid(), signal.SIGHUP)
             assert not request

@@ -85,6 +85,7 @@ def test_single_precision_is_near_double(name, draw, parts):
     check_float32(name, draw, parts=parts)
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_gradients_of_the_whole_batch(tmp_path):
     spawn(check_all, 2, tmp_path, (1, 2))
 

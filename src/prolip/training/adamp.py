@@ -67,7 +67,14 @@ class AdamP(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step. closure: recomputes the loss and its gradients."""
+        """Update every parameter that has a gradient, in place.
+
+        Args:
+            closure: Recomputes the loss and its gradients before the update; None: the present gradients are used.
+
+        Returns:
+            The loss that `closure` returned; None without a closure.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -79,6 +86,10 @@ class AdamP(torch.optim.Optimizer):
         return loss
 
     def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        """Update a parameter and its entry of `self.state`, both in place.
+
+        `group` is the parameter's param_group, for its lr, betas, eps and weight_decay.
+        """
         state = self.state[parameter]
         if not state:
             state.update(init_state(parameter))
@@ -92,12 +103,17 @@ class AdamP(torch.optim.Optimizer):
         parameter.add_(update, alpha=-group["lr"])
 
     def _find_invariant_axes(self, weight: Tensor, grad: Tensor) -> tuple[int, ...]:
-        """Axes over which the weight is scale-invariant by AdamP's cosine test: each output channel, all, or ()."""
+        """Axes of the vectors that are scale-invariant by AdamP's cosine test; () if the weight fails it.
+
+        All axes but the first if every output channel is, else all axes if the whole tensor is. Waits for the device.
+        """
         if weight.ndim < 2:
             return ()
+        # first each output channel (row) as a vector of its own, then the whole tensor as one vector
         for axes in (tuple(range(1, weight.ndim)), tuple(range(weight.ndim))):
             size = math.prod(weight.shape[axis] for axis in axes)
-            if float(full_tensor(_compute_cosine(weight, grad, axes)).max()) < self.delta / math.sqrt(size):
+            largest_cosine = float(full_tensor(_compute_cosine(weight, grad, axes)).max())
+            if largest_cosine < self.delta / math.sqrt(size):
                 return axes
         return ()
 
@@ -105,7 +121,10 @@ class AdamP(torch.optim.Optimizer):
 def _compute_adam_update(
     state: dict[str, Tensor], grad: Tensor, betas: tuple[float, float], eps: float
 ) -> Tensor:
-    """Adam's update for learning rate 1, of the shape of grad. Updates the state."""
+    """Adam's bias-corrected update for learning rate 1, of the shape of grad.
+
+    Updates `state` (step, exp_avg, exp_avg_sq; see `init_state`) in place.
+    """
     beta1, beta2 = betas
     state["step"] += 1
     step = float(state["step"])
@@ -122,6 +141,7 @@ def _compute_cosine(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _compute_length(a: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Euclidean norm of the vectors that lie along `axes`, whose size becomes 1; at least `MIN_LENGTH`."""
     return (a * a).sum(axes, keepdim=True).sqrt().clamp_min(MIN_LENGTH)
 
 

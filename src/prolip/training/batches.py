@@ -18,7 +18,12 @@ from prolip.training.data_setup import make_loader
 
 
 class StageSteps(NamedTuple):
-    """Consecutive steps on the same data."""
+    """A span of a run: consecutive steps on the same data, of one stage or several.
+
+    Attributes:
+        source: The data, as in `DataConfig.source`.
+        steps: Number of steps.
+    """
 
     source: tuple[str, ...]
     steps: int
@@ -39,7 +44,7 @@ def find_stage_steps(config: TrainConfig) -> list[StageSteps]:
     pairs = zip(sources, config.stage_steps, strict=True)
     return [
         StageSteps(source, sum(steps for _, steps in group))
-        for source, group in groupby(pairs, lambda p: p[0])
+        for source, group in groupby(pairs, lambda pair: pair[0])
     ]
 
 
@@ -70,17 +75,28 @@ def get_stage(config: TrainConfig, step: int) -> Stage:
 
 
 def _find_interval(step: int, lengths: Iterable[int]) -> int:
-    """Index of the interval that contains a step; intervals of these lengths follow each other."""
+    """Index of the interval that contains a step; intervals of these lengths follow each other from step 0 on.
+
+    Raises:
+        ValueError: The step is after the last interval.
+    """
     end = 0
-    for number, length in enumerate(lengths):
+    for index, length in enumerate(lengths):
         end += length
         if step < end:
-            return number
+            return index
     raise ValueError(f"step {step} is after the last of {end} steps")
 
 
 class BatchStream:
-    """This rank's batches, one per step."""
+    """This rank's batches, one per step.
+
+    Holds one open loader, that of the current span (`find_stage_steps`); `close` ends its worker processes.
+
+    Args:
+        config: The run.
+        model: For its preprocessing and tokenizer.
+    """
 
     def __init__(self, config: TrainConfig, model: ProLIP) -> None:
         self._config, self._model = config, model
@@ -91,7 +107,11 @@ class BatchStream:
         self._open_span(0)  # errors in the data are raised now, not at the first step
 
     def next_batch(self, step: int) -> Batch:
-        """The batch of a step (from 0). Steps must be consecutive."""
+        """The batch of a step (from 0). Steps must be consecutive. Opens the next span's data where a span begins.
+
+        Raises:
+            ValueError: An epoch of the data gives this rank no batch.
+        """
         self._open_span(_find_interval(step, (span.steps for span in self._spans)))
         assert self._loader is not None
         for _ in range(3):  # the rest of an epoch may be empty
@@ -106,6 +126,11 @@ class BatchStream:
         return {"span": self._current, "loader": self._loader.state_dict() if self._loader else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue at a position that `state_dict` returned: open its span, and move the loader to it.
+
+        Args:
+            state: `span`, the index of the span, and `loader`, the state of its loader; None: nothing is changed.
+        """
         if state["loader"] is None:
             return
         self._open_span(state["span"])
@@ -113,16 +138,23 @@ class BatchStream:
         self._loader.load_state_dict(state["loader"])
 
     def close(self) -> None:
+        """End the worker processes of the open loader, if there is one."""
         if self._loader is not None:
             self._loader.close()
 
-    def _open_span(self, number: int) -> None:
-        if number == self._current:
+    def _open_span(self, index: int) -> None:
+        """Open the data of a span (index in `self._spans`) and close that before it; nothing if it is already open.
+
+        The first span has the seed of the run. Others have seeds of their own, so that data that returns is in
+        another order.
+        """
+        if index == self._current:
             return
         self.close()
-        span = self._spans[number]
-        self._current, self._iterator = number, iter(())
-        seed = derive_seed(self._config.seed, "span", number) >> 1 if number else self._config.seed
+        span = self._spans[index]
+        self._current, self._iterator = index, iter(())
+        # derive_seed returns 64 bits, and the seed of a config has 63
+        seed = derive_seed(self._config.seed, "span", index) >> 1 if index else self._config.seed
         self._loader = make_loader(
             replace(self._config, seed=seed), span.source, self._model, steps=span.steps, rank=distributed.rank(),
             world_size=distributed.world_size(),

@@ -31,7 +31,9 @@ from prolip.files import fsync_folder, read_json, write_json
 from prolip.training.rank_sync import on_rank_zero, raise_on_any_rank
 
 COMPLETE, VERSION = "complete.json", 2
+"""The file that is written last, and the version of the checkpoint format."""
 NAME = re.compile(r"step-(\d{9,})")
+"""Final name of a checkpoint's folder."""
 log = logging.getLogger("prolip.training")
 
 
@@ -53,15 +55,24 @@ def save_checkpoint(
 
     Returns:
         The checkpoint's folder.
+
+    Raises:
+        OSError: It can't be written, for example because the disk is full. No part of it is left behind.
     """
     final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
 
     def start() -> None:
+        """Remove what a killed process left, and create the temporary folder. Runs on rank 0."""
         _remove_unfinished(folder)
         temporary.mkdir(parents=True)
         fsync_folder(folder.parent)
 
     def finish() -> None:
+        """Write complete.json with all checksums, and give the folder its final name. Runs on rank 0.
+
+        Raises:
+            OSError: Rank 0 doesn't see the file of every rank.
+        """
         files = {path.name: compute_checksum(path) for path in sorted(temporary.iterdir())}
         world_size = distributed.world_size()
         if any(_get_rank_file(rank) not in files for rank in range(world_size)):
@@ -95,6 +106,9 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]
 
     Returns:
         The JSON of this rank; that of rank 0 if fewer ranks wrote the checkpoint.
+
+    Raises:
+        ValueError: The checkpoint is damaged, or lacks a tensor, or has one with another shape.
     """
     try:
         with _ignore_single_process_warning():
@@ -117,7 +131,7 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]
 
 
 def list_tensor_names(path: Path, prefix: str) -> list[str]:
-    """Names of the tensors that begin with a prefix, without the prefix.
+    """Names of a checkpoint's tensors that begin with a prefix, without the prefix.
 
     Args:
         path: The checkpoint's folder.
@@ -173,6 +187,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def _get_step(path: Path) -> int:
+    """The step in the name of a checkpoint's folder: step-000000100 -> 100."""
     return int(path.name.removeprefix("step-"))
 
 
@@ -238,10 +253,12 @@ def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
 
 
 def _make_obsolete_name(path: Path) -> Path:
+    """Path that a checkpoint is renamed to before it is removed; `list_unfinished` finds it."""
     return path.with_name(f".{path.name}.old.partial")
 
 
 def _remove_unfinished(folder: Path) -> None:
+    """Remove the folders of `list_unfinished`; errors are ignored, since the next save tries again."""
     for path in list_unfinished(folder):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -264,15 +281,20 @@ def get_rng_state() -> str:
 
 
 def set_rng_state(digits: str) -> None:
-    """Restore what `get_rng_state` returned.
+    """Restore torch's global generator to the state that `get_rng_state` returned.
 
     Args:
-        digits: Hexadecimal.
+        digits: The state in hexadecimal.
     """
     torch.set_rng_state(torch.tensor(list(bytes.fromhex(digits)), dtype=torch.uint8))
 
 
 def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a checkpoint's tensors with torch.distributed.checkpoint, each rank its shards. All ranks call it.
+
+    Raises:
+        OSError: Any of torch's errors, with the message of the error that caused it.
+    """
     try:
         with _ignore_single_process_warning():
             write_shards(dict(tensors), checkpoint_id=folder, no_dist=not distributed.is_distributed())
@@ -282,7 +304,11 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def _explain_failure(temporary: Path) -> Iterator[None]:
-    """Remove what was written, which may be what fills the disk, and say what is left."""
+    """If writing fails, remove what was written, which may be what fills the disk, and raise an OSError with advice.
+
+    Args:
+        temporary: The checkpoint's temporary folder, inside the run's folder of checkpoints.
+    """
     try:
         yield
     except OSError as error:
@@ -302,14 +328,14 @@ def _explain_failure(temporary: Path) -> Iterator[None]:
 
 @contextmanager
 def _ignore_single_process_warning() -> Iterator[None]:
-    """torch warns about a single process even with no_dist=True."""
+    """Silence torch's warning about a single process, which it gives even with no_dist=True."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield
 
 
 def _find_reason(error: BaseException) -> str:
-    """First line of the error that torch has wrapped."""
+    """First line of the error that torch has wrapped, after the name of its type."""
     if isinstance(error, CheckpointException) and error.failures:
         return _find_reason(next(iter(error.failures.values()))[0])
     if isinstance(error, pickle.UnpicklingError):
@@ -319,4 +345,5 @@ def _find_reason(error: BaseException) -> str:
 
 
 def _get_rank_file(rank: int) -> str:
+    """Name of the file with a rank's own state: rank-00000.json."""
     return f"rank-{rank:05d}.json"

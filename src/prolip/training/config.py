@@ -31,6 +31,7 @@ HELD_OUT_METRICS = (
 )  # fmt: skip
 """Metrics of the held-out evaluation. The last three exist only for models with variances."""
 MAX_SCALE = round(math.exp(MAX_LOGIT_SCALE))
+"""Largest logit scale that training allows: 100."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class ModelSpec:
     others are interpolated. Shorter: position embeddings are truncated."""
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         if self.init_scale is not None and not 1 <= self.init_scale <= MAX_SCALE:
             raise ValueError(
@@ -105,6 +107,7 @@ class DataConfig:
     """Images with more pixels are bad samples."""
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         require_choice(self.caption_choice, get_args(CaptionChoice), "caption_choice")
         if self.workers != 0:
@@ -133,6 +136,7 @@ class MaskingConfig:
     text is a more general caption from the data (scenes:...,general=true), and a text without one has no view."""
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         for name in ("image_fraction", "text_fraction", "patch_mask_ratio", "token_mask_ratio"):
             require_fraction(getattr(self, name), name)
@@ -186,6 +190,7 @@ class OptimizerConfig:
     """Decay of an exponential moving average of the weights, which is then evaluated and exported. None: no average."""
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         require_positive(self.lr, "lr")
         require_positive(self.eps, "eps")
@@ -243,6 +248,7 @@ class CheckpointConfig:
     """Whether the best value of the metric is its largest or its smallest."""
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         require_positive_int(self.keep_last, "keep_last", maximum=10_000)
         if self.best_metric is not None:
@@ -328,6 +334,7 @@ class TrainConfig:
     held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
+        """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         require_positive_int(self.samples, "samples", maximum=2**50)
         require_positive_int(self.batch_size, "batch_size")
@@ -355,19 +362,19 @@ class TrainConfig:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages, the run's own last."""
+        """All stages, the run's own last; it has the samples that the initial stages leave."""
         rest = max(1, self.samples - sum(stage.samples for stage in self.initial_stages))
         return (*self.initial_stages, Stage(samples=rest, objective=self.objective, source=self.data.source))
 
     @property
     def stage_steps(self) -> tuple[int, ...]:
         """Steps of each stage. A stage ends at the full batch that is nearest to its last sample."""
-        ends, seen = [0], 0
+        ends, seen = [0], 0  # the step after the last of each stage; samples up to there
         for stage in self.initial_stages:
             seen += stage.samples
             ends.append(max(ends[-1] + 1, round(seen / self.batch_size)))
         ends.append(self.steps)
-        return tuple(b - a for a, b in pairwise(ends))
+        return tuple(end - start for start, end in pairwise(ends))
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts of plain values, ready for JSON."""
@@ -375,7 +382,13 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """The inverse of `to_dict`.
+        """Make a config from nested dicts, the inverse of `to_dict`.
+
+        Args:
+            values: Every key of the config; nested configs are mappings.
+
+        Returns:
+            The config.
 
         Raises:
             ValueError: A key is unknown or a value is impossible; the message names it.

@@ -49,6 +49,9 @@ def make_loader(
 
     Returns:
         A loader of this rank's batches; a combined one if there are several sources and one is a stream.
+
+    Raises:
+        ValueError: There is no data, or less than a batch, or batch_size can't be divided among ranks or sources.
     """
     specs = source or config.data.source
     if not specs:
@@ -68,6 +71,7 @@ def make_loader(
         _require_enough_samples(config.batch_size, sources)
         return factory.make_file_loader(sources, weights)
     counts = _count_per_source(specs, weights, config.batch_size // world_size)
+    # each source has a loader of its own: they share the worker processes, at least one each unless workers is 0
     workers = max(config.data.workers // len(specs), min(config.data.workers, 1))
     loaders = [
         factory.make_source_loader(spec, count, workers) for spec, count in zip(specs, counts, strict=True)
@@ -88,6 +92,9 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
 
     Returns:
         Pixels, uint8 (n, 3, S, S), and the longest caption of each sample; None if there is no held-out data.
+
+    Raises:
+        ValueError: The data is a stream, or has fewer than 2 good samples.
     """
     spec = config.held_out.source
     if spec is None:
@@ -101,21 +108,20 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
         max_pixels=config.data.max_pixels,
     )  # fmt: skip
-    items: list[TrainingSample] = []
-    for number in range(len(source)):
-        if len(items) == config.held_out.samples:
+    good: list[TrainingSample] = []
+    for index in range(len(source)):
+        if len(good) == config.held_out.samples:
             break
         try:
-            items.append(
-                preprocessor.process(source.read(number), 0)
-            )  # nothing is drawn, so any seed will do
+            # nothing is drawn without augmentation, so any seed will do
+            good.append(preprocessor.process(source.read(index), 0))
         except BadSampleError:
             continue
-    if len(items) < 2:
+    if len(good) < 2:
         raise ValueError(
-            f"held_out.source {spec} has {len(items)} good samples; retrieval needs at least 2 (see prolip data check)"
+            f"held_out.source {spec} has {len(good)} good samples; retrieval needs at least 2 (see prolip data check)"
         )
-    return torch.stack([item.pixels for item in items]), [item.caption for item in items]
+    return torch.stack([item.pixels for item in good]), [item.caption for item in good]
 
 
 def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
@@ -140,7 +146,15 @@ def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
 
 
 class _LoaderFactory:
-    """Makes the loaders of a stage, which differ in their source and number of samples."""
+    """Makes the loaders of a stage, which differ in their source and number of samples.
+
+    Args:
+        config: The run.
+        preprocessor: From a sample to pixels and token ids.
+        steps: Steps of the stage.
+        rank: Rank of this process.
+        world_size: Number of ranks.
+    """
 
     def __init__(
         self, config: TrainConfig, preprocessor: Preprocessor, steps: int, rank: int, world_size: int
@@ -149,11 +163,22 @@ class _LoaderFactory:
         self.rank, self.world_size = rank, world_size
 
     def make_file_loader(self, sources: Sequence[Source], weights: Sequence[float] | None) -> Loader:
-        """A loader of whole batches from files; an epoch is one pass."""
+        """A loader of whole batches from files; an epoch is one pass.
+
+        Args:
+            sources: Files that are mixed sample by sample.
+            weights: Fraction of samples from each source; None: in proportion to their sizes.
+        """
         return self._make_loader(sources, self.config.batch_size, weights, None, self.config.data.workers)
 
     def make_source_loader(self, spec: str, count: int, workers: int) -> BaseLoader:
-        """A loader of `count` samples of each rank's batch; an epoch is the whole stage, so that all end together."""
+        """A loader of one source's part of each batch; an epoch is the whole stage, so that all sources end together.
+
+        Args:
+            spec: Files or a stream, as in `DataConfig.source`.
+            count: Samples of this source in each rank's batch.
+            workers: Worker processes of this loader.
+        """
         data, samples = self.config.data, self.steps * count * self.world_size
         if not is_stream(spec):
             return self._make_loader(
@@ -173,6 +198,11 @@ class _LoaderFactory:
         samples: int | None,
         workers: int,
     ) -> Loader:
+        """A loader of files, in which bad samples are replaced by good ones.
+
+        `global_batch`: samples per batch over all ranks. `samples`: samples per epoch; None: one pass over the
+        sources.
+        """
         data = self.config.data
         return Loader(
             sources, self.preprocessor, global_batch_size=global_batch, weights=weights, samples_per_epoch=samples,
@@ -181,15 +211,17 @@ class _LoaderFactory:
         )  # fmt: skip
 
 
-def _require_enough_samples(batch: int, sources: Sequence[Source]) -> None:
+def _require_enough_samples(batch_size: int, sources: Sequence[Source]) -> None:
+    """Raise a ValueError if all sources together have fewer samples than one global batch."""
     samples = sum(map(len, sources))
-    if samples < batch:
+    if samples < batch_size:
         raise ValueError(
-            f"batch_size {batch} is more than the {samples} samples of the data: reduce it, or add data"
+            f"batch_size {batch_size} is more than the {samples} samples of the data: reduce it, or add data"
         )
 
 
 def _make_preprocessor(data: DataConfig, model: ProLIP) -> Preprocessor:
+    """The preprocessor of training samples: augmentation, choice of the caption and token dropout of the run."""
     return Preprocessor(
         pixels=model.config.image.preprocessing,
         tokenizer=_get_tokenizer(model),
@@ -201,29 +233,46 @@ def _make_preprocessor(data: DataConfig, model: ProLIP) -> Preprocessor:
 
 
 def _get_tokenizer(model: ProLIP) -> Tokenizer:
+    """The model's tokenizer; a ValueError if it has none."""
     if model.tokenizer is None:
         raise ValueError("the model has no tokenizer to train with: set model.tokenizer")
     return model.tokenizer
 
 
 def _open_source(spec: str, data: DataConfig) -> Source:
+    """Open files or generated data for random access; `data` names the image and caption columns."""
     return open_data(spec, captions=data.captions, image=data.image)
 
 
 def _open_stream(spec: str, data: DataConfig) -> TarStream:
+    """Open shards that are read in order; `data` names the image and caption extensions."""
     captions = DEFAULT_CAPTIONS if data.captions is None else data.captions
     return TarStream(spec, captions, DEFAULT_IMAGES if data.image is None else (data.image,))
 
 
-def _count_per_source(specs: Sequence[str], weights: Sequence[float] | None, batch: int) -> list[int]:
-    """How many of a rank's `batch` samples each source gives, by largest remainder; equally many without weights."""
+def _count_per_source(specs: Sequence[str], weights: Sequence[float] | None, batch_size: int) -> list[int]:
+    """How many samples of each rank's batch each source gives, by largest remainder.
+
+    Args:
+        specs: S sources.
+        weights: S positive numbers; None: equal ones.
+        batch_size: Samples of a rank's batch.
+
+    Returns:
+        S counts, which add up to `batch_size`.
+
+    Raises:
+        ValueError: A weight is not positive, or a source would give no sample.
+    """
     names = [redact_secrets(spec) for spec in specs]
-    checked = count_per_block([1.0] * len(specs) if weights is None else weights, names)
-    counts = apportion(checked.tolist(), batch)
+    # in 65536ths, as for files: it also checks the weights
+    shares = count_per_block([1.0] * len(specs) if weights is None else weights, names)
+    counts = apportion(shares.tolist(), batch_size)
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(
-                f"{name}: its part of a rank's batch of {batch} is less than one sample; raise its weight or batch_size"
+                f"{name}: its part of a rank's batch of {batch_size} is less than one sample; raise its weight "
+                "or batch_size"
             )
     found: list[int] = counts.tolist()
     return found

@@ -24,6 +24,7 @@ MAX_MISMATCH_LOGIT = 20.0
 SPIKE_RATIO = 100.0
 """Gradient norms vary by a few times from step to step, not by this."""
 MAX_NORMS = 50
+"""Gradient norms, the latest ones, whose median is the usual norm."""
 MIN_NORMS = 10
 """A median of fewer gradient norms is unreliable."""
 QUIET_CHECKS = 10
@@ -41,18 +42,18 @@ class Diagnostics:
     """
 
     def __init__(self) -> None:
-        self._quiet: dict[str, int] = {}  # reported kinds: normal checks since
-        self._at_limit = {"largest scale": 0, "smallest scale": 0}  # checks in a row
+        self._normal_checks: dict[str, int] = {}  # by reported kind: normal checks since then, in a row
+        self._at_limit = {"largest scale": 0, "smallest scale": 0}  # checks in a row at this limit
         self._norms: deque[float] = deque(maxlen=MAX_NORMS)
 
     def check(self, values: Mapping[str, float | None]) -> list[str]:
-        """Check a line of metrics.
+        """Check a line of metrics, and remember it for later checks.
 
         Args:
             values: By name. Missing and non-finite ones are not checked.
 
         Returns:
-            New warnings.
+            New warnings, one line each.
         """
         finite = {
             name: value
@@ -64,18 +65,20 @@ class Diagnostics:
             if problem is None:
                 self._mark_normal(kind)
                 continue
-            if kind not in self._quiet:
+            if kind not in self._normal_checks:
                 messages.append(problem)
-            self._quiet[kind] = 0
+            self._normal_checks[kind] = 0
         return messages
 
     def _mark_normal(self, kind: str) -> None:
-        if kind in self._quiet:
-            self._quiet[kind] += 1
-            if self._quiet[kind] >= QUIET_CHECKS:
-                del self._quiet[kind]
+        """Count a normal check of a kind; after `QUIET_CHECKS` in a row its next problem is reported again."""
+        if kind in self._normal_checks:
+            self._normal_checks[kind] += 1
+            if self._normal_checks[kind] >= QUIET_CHECKS:
+                del self._normal_checks[kind]
 
     def _check_all(self, values: Mapping[str, float]) -> Iterator[Finding]:
+        """Check finite metrics, by name; yields a finding for each kind of problem that they allow to check."""
         for modality in ("image", "text"):
             yield from _check_variances(modality, values)
         if "scale" in values:
@@ -86,6 +89,10 @@ class Diagnostics:
             yield self._check_grad_norm(values["grad_norm"])
 
     def _check_scale(self, scale: float) -> Iterator[Finding]:
+        """Whether the scale has been at its upper or lower limit for `CHECKS_AT_LIMIT` checks in a row: two findings.
+
+        Updates the numbers of checks in a row.
+        """
         limits = {
             "largest scale": (scale >= SCALE_UPPER, "upper limit of 100: distances can't count for more"),
             "smallest scale": (scale <= SCALE_LOWER, "lower limit of 1: distances can't count for less"),
@@ -96,7 +103,7 @@ class Diagnostics:
             yield kind, problem if self._at_limit[kind] >= CHECKS_AT_LIMIT else None
 
     def _check_grad_norm(self, norm: float) -> Finding:
-        """Compared with the norms before it."""
+        """Whether a gradient norm is far above the median of those before it; the norm is added to them."""
         usual = median(self._norms) if len(self._norms) >= MIN_NORMS else None
         self._norms.append(norm)
         if usual is None or norm <= SPIKE_RATIO * usual:
@@ -108,6 +115,7 @@ class Diagnostics:
 
 
 def _check_variances(modality: str, values: Mapping[str, float]) -> Iterator[Finding]:
+    """Whether the variances of a modality (image or text) are too small or too large: up to two findings."""
     log_var = values.get(f"{modality}/log_var")
     if log_var is not None:
         yield (
@@ -129,6 +137,7 @@ def _check_variances(modality: str, values: Mapping[str, float]) -> Iterator[Fin
 
 
 def _check_bias(scale: float, bias: float) -> Iterator[Finding]:
+    """Whether the logit bias makes all pairs mismatches, or all of them matches, at this scale: two findings."""
     numbers = f"the logit bias has diverged: with scale {scale:.4g} and bias {bias:.4g}"
     yield (
         "bias too low",

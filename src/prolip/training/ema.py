@@ -40,7 +40,7 @@ class ModelEma:
             nonfinite: Scalar on the weights' device; 1 if the step was skipped: then the averages stay the same. It is
                 multiplied in rather than tested, so that nothing waits for the GPU.
         """
-        averages, parameters = _locals(self._averages.values()), _locals(self._parameters.values())
+        averages, parameters = _to_local(self._averages.values()), _to_local(self._parameters.values())
         if nonfinite is None:
             torch._foreach_lerp_(averages, parameters, 1 - self._decay)
             return
@@ -50,23 +50,27 @@ class ModelEma:
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
-        """Let the module hold the averages; its own weights are restored at the end. Needs one more copy of them."""
-        own = [parameter.clone() for parameter in _locals(self._parameters.values())]
+        """Let the module hold the averages inside a `with` block; its own weights are restored at the end.
+
+        Needs memory for one more copy of the weights. With FSDP all ranks must enter it.
+        """
+        own = [parameter.clone() for parameter in _to_local(self._parameters.values())]
         try:
-            self._write(_locals(self._averages.values()))
+            self._write(_to_local(self._averages.values()))
             yield
         finally:
             self._write(own)
 
     @torch.no_grad()
     def _write(self, values: list[Tensor]) -> None:
+        """Copy values, this rank's shards in the order of the parameters, into the module's parameters."""
         for submodule in self._module.modules():
             if isinstance(submodule, FSDPModule):
                 submodule.reshard()  # gathered weights that are still in use would hide what is written to the shards
-        torch._foreach_copy_(_locals(self._parameters.values()), values)
+        torch._foreach_copy_(_to_local(self._parameters.values()), values)
 
 
-def _locals(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """This rank's shards, detached: they share the tensors' memory."""
+def _to_local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """This rank's shards of the tensors, or the tensors themselves; detached, but with the same memory."""
     detached = [tensor.detach() for tensor in tensors]
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in detached]

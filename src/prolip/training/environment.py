@@ -10,10 +10,16 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 GIT_TIMEOUT = 10
+"""Seconds."""
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions, machine, ranks, command and revision, ready for JSON."""
+    """Everything about this process that is needed to repeat a run, ready for JSON.
+
+    Returns:
+        The keys of `describe_machine`, the number of ranks (world_size), the command line, and `get_git_state` as
+        git.
+    """
     from prolip.distributed import world_size
 
     return {
@@ -25,7 +31,12 @@ def describe_environment() -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Versions, cores and GPUs, ready for JSON."""
+    """Versions of prolip, Python and its packages, and the cores and GPUs of this machine, ready for JSON.
+
+    Returns:
+        prolip, python, platform, packages (by name), cpus, threads (of torch), accelerators (names), cuda (None:
+        none).
+    """
     import torch
 
     return {
@@ -42,9 +53,10 @@ def describe_machine() -> dict[str, Any]:
 
 def get_core_versions() -> dict[str, str | None]:
     """Version of each dependency in pyproject.toml that belongs to no extra; None if it isn't installed."""
-    names = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
+    # requirements such as "torch>=2.13; python_version > '3.10'", without the marker
+    requirements = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
     found: dict[str, str | None] = {}
-    for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in names):
+    for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in requirements):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -66,9 +78,12 @@ def list_accelerators() -> list[str]:
 
 
 def get_git_state() -> dict[str, Any] | None:
-    """Git revision of the working directory, and whether files were changed; None outside of a checkout.
+    """Git revision of the working directory, and whether tracked files were changed.
 
     Untracked files don't count: a run folder is often one.
+
+    Returns:
+        revision (40 digits) and changed (None: unknown); None outside of a checkout.
     """
     revision = _git("rev-parse", "--verify", "HEAD")
     if revision is None:
@@ -78,7 +93,7 @@ def get_git_state() -> dict[str, Any] | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Output of a git command; None if it fails."""
+    """Output of a git command in the working directory, stripped; None if it fails or takes too long."""
     command = ["git", "--no-optional-locks", *arguments]  # reading must not lock out a concurrent commit
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True)

@@ -17,6 +17,7 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 
 BATCH_SIZE = 256
+"""Images or texts per forward pass."""
 
 
 class HeldOutEvaluator:
@@ -35,7 +36,11 @@ class HeldOutEvaluator:
 
     @torch.no_grad()
     def embed(self) -> tuple[Gaussian, Gaussian]:
-        """Embed images and texts, each (n, D), on the CPU. All ranks call it and embed a part each."""
+        """Embed all held-out samples with the model's present weights. All ranks call it and embed a part each.
+
+        Returns:
+            Images and texts, (n, D) each, on the CPU.
+        """
         images = self._embed(len(self._pixels), self._embed_images)
         return images, self._embed(len(self._ids), self._embed_texts)
 
@@ -52,14 +57,20 @@ class HeldOutEvaluator:
         return compute_retrieval(images, texts, self._is_match) | compute_uncertainty(images, texts)
 
     def _embed_images(self, rows: Tensor) -> Gaussian:
+        """Embed the images with these row numbers (n,): (n, D), on the model's device."""
         pixels = self._pixels[rows].to(self._model.device)
         return self._model.encode_image(normalize(pixels, self._model.config.image.preprocessing))
 
     def _embed_texts(self, rows: Tensor) -> Gaussian:
+        """Embed the texts with these row numbers (n,): (n, D), on the model's device."""
         return self._model.encode_text(self._ids[rows].to(self._model.device))
 
     def _embed(self, count: int, embed: Callable[[Tensor], Gaussian]) -> Gaussian:
-        """Embed this rank's rows, then gather. The last row is repeated: FSDP needs equally many calls on all ranks."""
+        """Embed this rank's rows with `embed`, then gather those of all ranks: (count, D), on the CPU.
+
+        The last row is repeated where `count` is no multiple of the ranks: FSDP needs equally many calls on all
+        ranks.
+        """
         world, rank = distributed.world_size(), distributed.rank()
         per_rank = -(-count // world)
         own = torch.arange(rank * per_rank, (rank + 1) * per_rank).clamp(max=count - 1)
@@ -70,17 +81,17 @@ class HeldOutEvaluator:
 
 
 def match_captions(captions: Sequence[str]) -> Tensor:
-    """(n, n) bool: whether samples i and j have the same caption, so that either image matches it.
+    """Which samples have the same caption: then the image of either matches the caption of both.
 
     Args:
         captions: n captions.
 
     Returns:
-        The symmetric matrix; its diagonal is True.
+        bool (n, n), symmetric; the diagonal is True.
     """
     indices = {caption: index for index, caption in enumerate(dict.fromkeys(captions))}
-    unique = torch.tensor([indices[caption] for caption in captions])
-    return unique[:, None] == unique
+    caption_ids = torch.tensor([indices[caption] for caption in captions])
+    return caption_ids[:, None] == caption_ids
 
 
 def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> dict[str, float]:
@@ -115,11 +126,11 @@ def compute_uncertainty(images: Gaussian, texts: Gaussian) -> dict[str, float]:
     Returns:
         Metrics by name: traces of the covariances, and a fraction from 0 to 1.
     """
-    image, text = images.uncertainty, texts.uncertainty
-    if not image.any() and not text.any():
+    image_uncertainty, text_uncertainty = images.uncertainty, texts.uncertainty
+    if not image_uncertainty.any() and not text_uncertainty.any():
         return {}
     return {
-        "held_out/image_uncertainty": image.mean().item(),
-        "held_out/text_uncertainty": text.mean().item(),
-        "held_out/text_above_image": (text > image).double().mean().item(),
+        "held_out/image_uncertainty": image_uncertainty.mean().item(),
+        "held_out/text_uncertainty": text_uncertainty.mean().item(),
+        "held_out/text_above_image": (text_uncertainty > image_uncertainty).double().mean().item(),
     }

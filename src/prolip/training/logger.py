@@ -22,6 +22,7 @@ from prolip.training.rank_sync import on_rank_zero
 from prolip.training.step import StepOutput, TrainModule
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
+"""Quantiles of uncertainty that are logged: suffix of the metric, and fraction."""
 
 
 class StepTimer:
@@ -32,18 +33,26 @@ class StepTimer:
         self._reset()
 
     def _reset(self) -> None:
+        """Start a new line of metrics: no steps and no waiting so far."""
         self._start, self._data_seconds, self._steps = time.monotonic(), 0.0, 0
 
     @contextmanager
     def wait_for_data(self) -> Iterator[None]:
-        """Count the time inside as waiting for the data of one step."""
+        """Count the time inside a `with` block as waiting for the data of one step."""
         start = time.monotonic()
         yield
         self._data_seconds += time.monotonic() - start
         self._steps += 1
 
     def read(self, batch_size: int) -> dict[str, float]:
-        """Samples per second and the fraction of time spent waiting for data, since the last call."""
+        """Speed since the last call, which this call ends.
+
+        Args:
+            batch_size: Samples per step, over all ranks.
+
+        Returns:
+            samples_per_second, and data_wait, the fraction of the time spent waiting for data.
+        """
         seconds = max(time.monotonic() - self._start, 1e-9)
         found = {
             "samples_per_second": self._steps * batch_size / seconds,
@@ -57,7 +66,7 @@ class StepTimer:
         return time.monotonic() - self._last_save
 
     def mark_save(self) -> None:
-        """A checkpoint was saved now."""
+        """Record that a checkpoint was saved now."""
         self._last_save = time.monotonic()
 
 
@@ -71,9 +80,9 @@ class TrainLogger:
         module: The trained parameters.
         monitor: Collects non-finite steps.
         writer: Metrics files; None on other ranks than 0.
-        display: What is shown.
+        display: Shows metrics and messages to the user.
         device: Where the module is.
-        evaluate: The held-out evaluation, if there is one.
+        evaluate: The held-out evaluation, which returns metrics by name; None if there is none. It has collectives.
     """
 
     def __init__(
@@ -111,17 +120,35 @@ class TrainLogger:
             on_rank_zero(lambda: self._write(step, values))
 
     def check_nonfinite(self, step: int) -> None:
-        """Report steps that were skipped. Raises FloatingPointError if the policy says so. All ranks call it."""
+        """Write a message for each step that was skipped since the last check. All ranks call it. Waits for a GPU.
+
+        Args:
+            step: Steps done.
+
+        Raises:
+            FloatingPointError: The policy is to stop, or too many steps were skipped.
+        """
         messages = self._monitor.check(self._module)
         if messages:
             on_rank_zero(lambda: self._write_messages(step, messages))
 
     def flush(self, step: int) -> None:
-        """Bring all metrics of the steps so far to the disk, as before a checkpoint. All ranks call it."""
+        """Bring all metrics of the steps so far to the disk, as before a checkpoint. All ranks call it.
+
+        Args:
+            step: Steps done.
+
+        Raises:
+            FloatingPointError: As `check_nonfinite`.
+        """
         self.check_nonfinite(step)
         on_rank_zero(lambda: self._writer.sync() if self._writer is not None else None)
 
     def _compute_metrics(self, step: int, record: StepRecord, output: StepOutput) -> dict[str, float]:
+        """Metrics of a step by name, without those of held-out data. All ranks call it. Waits for a GPU.
+
+        The timer's speed and waiting time are read, so they start over with the next line.
+        """
         values = compute_step_metrics(record, output.terms.weights, self._module)
         values |= compute_uncertainty_metrics(output.images, output.texts, self._module)
         values["lr"] = compute_learning_rate(step - 1, self._config.steps, self._config.optimizer)
@@ -133,12 +160,14 @@ class TrainLogger:
         return values
 
     def _write(self, step: int, values: dict[str, float]) -> None:
+        """Show and write a line of metrics, after the warnings they give rise to. Runs on rank 0."""
         self._write_messages(step, self._diagnostics.check(values))
         self._display.update(step, values)
         if self._writer is not None:
             self._writer.write(step, values)
 
     def _write_messages(self, step: int, messages: Sequence[str]) -> None:
+        """Show and write warnings, one line each. Runs on rank 0."""
         for message in messages:
             self._display.print_message(message)
             if self._writer is not None:
@@ -152,11 +181,11 @@ def compute_step_metrics(
 
     Args:
         record: Record of the step.
-        weights: Weights of the loss terms.
+        weights: Weights of the loss terms, by name.
         module: For its temperatures.
 
     Returns:
-        Metrics by name.
+        loss, loss/TERM for each term, grad_norm, scale, and where they exist logit_bias, pml/scale, pml/logit_bias.
     """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
     found = {"loss": sum(weights[name] * value for name, value in terms.items())}
@@ -178,16 +207,18 @@ def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: Train
     Args:
         images: (n, D), this rank's.
         texts: (n, D), this rank's.
-        module: Towers without variances are left out.
+        module: For the config of its towers; one without variances is skipped.
 
     Returns:
-        Metrics by name, the same on all ranks.
+        For image and text: MODALITY/uncertainty, its quantiles MODALITY/uncertainty_q05, _q50 and _q95, and
+        MODALITY/log_var. The same on all ranks.
     """
     found: dict[str, float] = {}
     config = module.model.config
     for modality, z, tower in (("image", images, config.image), ("text", texts, config.text)):
         if tower.uncertainty == "none":
             continue
+        # one collective for both columns
         rows = _gather_rows(torch.stack([z.uncertainty, z.log_var.mean(-1)], dim=1)).double().cpu()
         uncertainty, log_var = rows.unbind(1)
         found[f"{modality}/uncertainty"] = uncertainty.mean().item()
@@ -201,4 +232,5 @@ def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: Train
 
 
 def _gather_rows(rows: Tensor) -> Tensor:
+    """Rows (n, C) of all ranks, which have equally many, in the order of ranks. All ranks call it."""
     return distributed.all_gather(rows.detach(), [len(rows)] * distributed.world_size())

@@ -29,7 +29,8 @@ class MaskedViews:
         text_rows: int64 (j,), ascending: texts that get a view.
         masked_ids: int64 (j, T): token ids of each view.
         total_images: Image views in the global batch.
-        total_texts: Text views in the global batch.
+        total_texts: Texts of the global batch that were chosen for a view; with method="general", those without a more
+            general caption have none and count as zero in the mean of the loss.
     """
 
     image_rows: Tensor
@@ -55,18 +56,23 @@ def draw_masked_views(
         step: Step, from 0.
         batch_size: Rows of the global batch.
         first: Index of the rank's first row in the global batch.
-        general: int64 (n, T): ids of a more general caption of each text, for masking.method=general.
+        general: int64 (n, T): ids of a more general caption of each text, for masking.method=general; a row of padding
+            if it has none.
 
     Returns:
         The views. They are the same for any split of the global batch.
+
+    Raises:
+        ValueError: The method is general, but `general` is None.
     """
     counts = count_masked_views(masking, batch_size)
     # "twins" is part of the random stream: another word would change the runs of every seed
     chosen = permute(np.arange(max(counts)), batch_size, derive_seed(seed, "twins", step)) - first
+    # The first ones are taken for images and for texts, so that one set contains the other; of these, the rank's rows.
     image_rows, text_rows = (
         np.sort(rows[(rows >= 0) & (rows < len(ids))]) for rows in (chosen[: counts[0]], chosen[: counts[1]])
     )
-    noise = _draw_noise(image_rows, patches, seed, "patches", step, first)
+    patch_noise = _draw_noise(image_rows, patches, seed, "patches", step, first)
     if masking.method == "general":
         text_rows, masked_ids = _select_general_captions(general, text_rows, tokenizer)
     else:
@@ -78,7 +84,7 @@ def draw_masked_views(
         masked_ids = _remove_tokens(ids[text_rows], lost, masking, tokenizer)
     return MaskedViews(
         image_rows=torch.from_numpy(image_rows),
-        patch_indices=select_patches(noise, 1 - masking.patch_mask_ratio),
+        patch_indices=select_patches(patch_noise, 1 - masking.patch_mask_ratio),
         text_rows=torch.from_numpy(text_rows),
         masked_ids=masked_ids,
         total_images=counts[0],
@@ -87,18 +93,18 @@ def draw_masked_views(
 
 
 def count_masked_views(masking: MaskingConfig, batch_size: int) -> tuple[int, int]:
-    """Numbers of images and of texts in a global batch that get a masked view.
+    """Numbers of images and of texts in a global batch that are chosen for a masked view.
 
     Args:
         masking: Fractions of images and of texts.
         batch_size: Rows of the global batch.
 
     Returns:
-        (images, texts), each at least 1.
+        (images, texts), each at least 1, even for a fraction of 0: masking is turned off by the loss weight.
     """
-    return max(1, round(masking.image_fraction * batch_size)), max(
-        1, round(masking.text_fraction * batch_size)
-    )
+    images = max(1, round(masking.image_fraction * batch_size))
+    texts = max(1, round(masking.text_fraction * batch_size))
+    return images, texts
 
 
 def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> None:
@@ -117,18 +123,26 @@ def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> No
 def _select_general_captions(
     general: Tensor | None, rows: np.ndarray, tokenizer: TokenizerConfig
 ) -> tuple[np.ndarray, Tensor]:
-    """Those of the rows that have a more general caption, and its ids."""
+    """Select those of the rows (j,) whose text has a more general caption, one that isn't all padding.
+
+    Returns:
+        The selected rows, ascending, and the ids of their general captions, int64 (selected, T).
+
+    Raises:
+        ValueError: The data has no general captions at all (`general` is None).
+    """
     if general is None:
         raise ValueError(
             "masking.method=general, but the data has no more general captions. scenes have them with general=true, "
-            "other samples in a list `general` of their json, beside their captions (docs/data.md). Otherwise choose "
+            "other samples in a list `general` of their json, next to their captions (docs/data.md). Otherwise choose "
             "mask or drop"
         )
-    known = rows[(general[rows] != tokenizer.pad_id).any(dim=1).numpy()]
-    return known, general[known]
+    selected = rows[(general[rows] != tokenizer.pad_id).any(dim=1).numpy()]
+    return selected, general[selected]
 
 
 def _remove_tokens(ids: Tensor, lost: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig) -> Tensor:
+    """The token ids (j, T) without the lost ones (bool (j, T)): dropped, or replaced by the mask token."""
     if masking.method == "drop":
         return drop_tokens(ids, lost, tokenizer.pad_id)
     assert tokenizer.mask_id is not None
@@ -138,7 +152,16 @@ def _remove_tokens(ids: Tensor, lost: Tensor, masking: MaskingConfig, tokenizer:
 def _draw_noise(
     rows: Sequence[int] | np.ndarray, width: int, seed: int, stream: str, step: int, first: int
 ) -> Tensor:
-    """Uniform on [0, 1), (rows, width). Each row has its own seed, so it is the same on any rank."""
+    """Uniform noise on [0, 1), float32 (len(rows), width). Each row has its own seed, so it is the same on any rank.
+
+    Args:
+        rows: Row numbers, counted from the rank's first row.
+        width: Values per row.
+        seed: Seed of the run.
+        stream: Name of the random stream, "patches" or "tokens".
+        step: Step, from 0.
+        first: Index of the rank's first row in the global batch.
+    """
     generator = torch.Generator()
     noise = torch.empty(len(rows), width)
     for values, row in zip(noise, rows, strict=True):

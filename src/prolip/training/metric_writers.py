@@ -19,6 +19,7 @@ from prolip.training.config import LogConfig
 
 METRICS_FILE = "metrics.jsonl"
 WANDB_ID_FILE = "wandb-id.txt"
+"""Holds the id of the Weights & Biases run, by which a resumed run continues it."""
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
@@ -29,7 +30,11 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
     Returns:
         The lines, each with a "step" and either metrics or a "message". None stands for NaN and infinity. An incomplete
-        last line, of a run that was killed or is still writing, is left out.
+        last line, of a run that was killed or is still writing, is skipped.
+
+    Raises:
+        FileNotFoundError: There is no metrics file.
+        ValueError: Another line than the last is not a line of metrics.
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
@@ -89,11 +94,12 @@ class MetricWriter:
             writer.write_message(step, text)
 
     def sync(self) -> None:
-        """fsync the file."""
+        """fsync the file, so that its lines survive a power failure."""
         with open(self.path, "rb+") as file:
             os.fsync(file.fileno())
 
     def close(self) -> None:
+        """Close the services. The metrics file is not kept open."""
         self._close(failed=False)
 
     def __enter__(self) -> Self:
@@ -105,7 +111,13 @@ class MetricWriter:
         self._close(failed=kind is not None)
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        """The file is opened for each line: no line waits in a buffer, and a full disk raises one error."""
+        """Append a line to the metrics file.
+
+        The file is opened for each line: no line waits in a buffer, and a full disk raises one error.
+
+        Raises:
+            OSError: The line can't be written; the error names the file.
+        """
         raw = json.dumps(line, allow_nan=False).encode() + b"\n"
         try:
             with open(self.path, "ab") as file:
@@ -116,20 +128,28 @@ class MetricWriter:
             raise
 
     def _close(self, failed: bool) -> None:
+        """Close each service once. `failed`: whether the run ended with an error."""
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.close(failed)
 
 
 class _ServiceWriter(Protocol):
-    def write(self, step: int, values: Mapping[str, float]) -> None: ...
+    """A service that metrics are logged to, next to the file."""
 
-    def write_message(self, step: int, text: str) -> None: ...
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Log metrics by name; `step`: steps done."""
 
-    def close(self, failed: bool) -> None: ...
+    def write_message(self, step: int, text: str) -> None:
+        """Log a warning of one line."""
+
+    def close(self, failed: bool) -> None:
+        """Send what is buffered, and end the log. `failed`: whether the run ended with an error."""
 
 
 class _TensorBoardWriter:
+    """Writes event files into RUN/tensorboard. `first_step`: step from which the run continues, 0 for a new run."""
+
     def __init__(self, folder: Path, first_step: int) -> None:
         import_extra("tensorboard", "logging")
         from torch.utils.tensorboard import SummaryWriter  # slow: only when used
@@ -150,6 +170,18 @@ class _TensorBoardWriter:
 
 
 class _WandbWriter:
+    """Logs to a run of Weights & Biases, which a resumed run continues.
+
+    Args:
+        folder: Run folder; wandb writes its own files into it, too.
+        project: Name of the project.
+        run_config: The run's config, without secrets.
+        first_step: Step from which the run continues; 0: a new run, with a new id.
+
+    Raises:
+        ValueError: wandb can't start the run: no API key, no network, no such project.
+    """
+
     def __init__(self, folder: Path, project: str, run_config: Mapping[str, Any], first_step: int) -> None:
         wandb = import_extra("wandb", "logging")
         try:
@@ -179,7 +211,10 @@ class _WandbWriter:
 
 
 def _get_wandb_id(folder: Path, first_step: int) -> str:
-    """The run's id, stored in its folder; a run that starts over gets a new one."""
+    """The id of the Weights & Biases run, stored in the run folder; a new one if the run starts over (first_step 0).
+
+    The id is the folder's name, with "-" for characters that wandb rejects, and 8 random digits.
+    """
     path = folder / WANDB_ID_FILE
     if first_step and path.is_file():
         return path.read_text(encoding="utf-8").strip()
@@ -190,17 +225,26 @@ def _get_wandb_id(folder: Path, first_step: int) -> str:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Complete lines, and their bytes with the newline. A missing file has none."""
-    raws = path.read_bytes().split(b"\n") if path.is_file() else []
-    while raws and not raws[-1]:
-        raws.pop()
-    for number, raw in enumerate(raws, 1):
+    """Parse a metrics file; a missing file has no lines.
+
+    Yields:
+        Each complete line as a dict, and as its bytes with the newline.
+
+    Raises:
+        ValueError: A line is no JSON object with a "step". If it is the last one, it is skipped instead: a process
+            was
+            killed while it wrote it.
+    """
+    raw_lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    while raw_lines and not raw_lines[-1]:
+        raw_lines.pop()
+    for number, raw in enumerate(raw_lines, 1):
         try:
             line = json.loads(raw)
             if not isinstance(line["step"], int):
                 raise TypeError
         except (ValueError, TypeError, KeyError):
-            if number == len(raws):
+            if number == len(raw_lines):
                 return
             raise ValueError(
                 f"line {number} of {path} is not a line of metrics; remove the line, or start the run again"

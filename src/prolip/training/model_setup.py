@@ -24,6 +24,7 @@ from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import make_probabilistic
 
 PAD_TOKENS = ("[PAD]", "<pad>")
+"""Usual names of the padding token, for tokenizers that don't name theirs."""
 
 
 def make_model(spec: ModelSpec, seed: int) -> ProLIP:
@@ -35,6 +36,9 @@ def make_model(spec: ModelSpec, seed: int) -> ProLIP:
 
     Returns:
         The model in float32 on the CPU, with its tokenizer.
+
+    Raises:
+        ValueError: The spec is inconsistent, or names weights or a tokenizer that can't be used.
     """
     generator = torch.Generator().manual_seed(seed)
     if spec.pretrained is None:
@@ -43,6 +47,7 @@ def make_model(spec: ModelSpec, seed: int) -> ProLIP:
 
 
 def _new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
+    """A model of a named size with weights drawn from `generator`; a ValueError if it has no tokenizer or size."""
     if spec.tokenizer is None:
         raise ValueError(
             "new weights need a tokenizer: set model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
@@ -56,6 +61,10 @@ def _new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
 
 
 def _make_config(spec: ModelSpec, tokens: TokenizerConfig) -> ModelConfig:
+    """The config of a new model: that of its size, with the tokenizer and the changes of the spec.
+
+    `tokens`: the tokenizer's config. Raises a ValueError if an option doesn't fit the loss or the patch size.
+    """
     config = get_config(spec.size, tokens).with_uncertainty(spec.uncertainty)
     if spec.contrastive_loss == "softmax" and spec.init_logit_bias is not None:
         raise ValueError(
@@ -72,16 +81,26 @@ def _make_config(spec: ModelSpec, tokens: TokenizerConfig) -> ModelConfig:
 
 
 def _pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generator) -> ProLIP:
-    for name, usual in (("uncertainty", "token"), ("contrastive_loss", "sigmoid")):
-        if getattr(spec, name) != usual:
+    """A pretrained model, made probabilistic if it has no variances, resized, and with the spec's scale and bias.
+
+    Args:
+        spec: The changes; options that are for new weights only must have their defaults.
+        pretrained: A folder or hub id, or the folder of a finished run.
+        generator: For weights that the pretrained model lacks.
+
+    Raises:
+        ValueError: An option is for new weights only, or the model can't be loaded or has no tokenizer.
+    """
+    for name, default in (("uncertainty", "token"), ("contrastive_loss", "sigmoid")):
+        if getattr(spec, name) != default:
             raise ValueError(
                 f"model.{name} applies to new weights only: a pretrained model has its own; remove it"
             )
-    given: str | Tokenizer | None = spec.tokenizer
+    tokenizer: str | Tokenizer | None = spec.tokenizer
     if spec.tokenizer in GENERATORS:
-        given = make_generated_tokenizer(spec.tokenizer)
+        tokenizer = make_generated_tokenizer(spec.tokenizer)
     _require_model(pretrained)
-    model = open_model(pretrained, tokenizer=given).model.float()
+    model = open_model(pretrained, tokenizer=tokenizer).model.float()
     if model.tokenizer is None:
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
         raise ValueError(
@@ -102,7 +121,7 @@ def _find_model_folder(path: str) -> str:
 
 
 def _require_model(pretrained: str) -> None:
-    """Reject training checkpoints and unfinished runs: they hold no model folder."""
+    """Raise a ValueError for a training checkpoint or an unfinished run: neither holds a model folder."""
     path = Path(pretrained)
     is_checkpoint = path.absolute().parent.name == CHECKPOINTS and is_run(path.absolute().parents[1])
     if is_checkpoint or (is_run(path) and not (path / MODEL).is_dir()):
@@ -113,6 +132,10 @@ def _require_model(pretrained: str) -> None:
 
 
 def _require_whole_patches(image_size: int, image: ImageConfig) -> None:
+    """Raise a ValueError, with a size that fits, if an image size in pixels is no multiple of the patch size.
+
+    The size that the model has now (`image`) is accepted in any case.
+    """
     if image_size % image.patch_size and image_size != image.preprocessing.size:
         fitting = -(-image_size // image.patch_size) * image.patch_size
         raise ValueError(
@@ -122,6 +145,11 @@ def _require_whole_patches(image_size: int, image: ImageConfig) -> None:
 
 @torch.no_grad()
 def _set_temperature(model: ProLIP, spec: ModelSpec) -> ProLIP:
+    """Write the spec's initial logit scale and bias, if it has them, into the model, and return the same model.
+
+    Raises:
+        ValueError: The spec has a bias, and the model has none.
+    """
     if spec.init_scale is not None:
         model.logit_scale.fill_(spec.init_scale).log_()
     if spec.init_logit_bias is not None:
@@ -135,7 +163,15 @@ def _set_temperature(model: ProLIP, spec: ModelSpec) -> ProLIP:
 
 
 def _make_tokenizer(name: str, context_length: int) -> Tokenizer:
-    """A tokenizer with a mask token, which the paper's objective needs, for `context_length` ids."""
+    """A tokenizer with a mask token, which the paper's objective needs, for `context_length` ids.
+
+    Args:
+        name: "scenes", a file, a model folder, a run folder or a hub id, which is downloaded.
+        context_length: Tokens per text of the model.
+
+    Raises:
+        ValueError: There is no tokenizer, or it has no token to pad with.
+    """
     if name in GENERATORS:
         return make_generated_tokenizer(name, context_length)
     path = Path(_find_model_folder(name))
@@ -157,7 +193,7 @@ def _make_tokenizer(name: str, context_length: int) -> Tokenizer:
 
 
 def _read_native_config(folder: Path, context_length: int) -> TokenizerConfig | None:
-    """The tokenizer config of a prolip model folder; None if the folder is something else."""
+    """The tokenizer config of a prolip model folder, with this context length; None for another kind of folder."""
     path = folder / CONFIG_FILE
     content = read_json(path) if path.is_file() else {}
     if not is_prolip_config(content):
@@ -172,6 +208,15 @@ def _infer_config(
     """Infer the config of a foreign tokenizer from the ids it adds to a text and its special token names.
 
     CLIP's vocabulary gets CLIP's text cleaning, any other the paper's.
+
+    Args:
+        backend: The tokenizer.
+        folder: Where its special token names are looked up.
+        context_length: Tokens per text of the model.
+        name: The tokenizer as the user named it, for errors.
+
+    Raises:
+        ValueError: It has neither a padding nor an end token.
     """
     names = tokenizer_builders.read_special_tokens(folder)
     start, end = _find_end_ids(backend)
@@ -194,14 +239,20 @@ def _infer_config(
 
 
 def _find_end_ids(backend: tokenizers.Tokenizer) -> tuple[int | None, int | None]:
-    """The ids that the tokenizer itself adds before and after a text."""
+    """The ids that the tokenizer itself adds before and after a text, None where it adds none: (start id, end id).
+
+    Turns off the tokenizer's padding.
+    """
     backend.no_padding()
     encoding = backend.encode("a")
-    added = [bool(special) for special in encoding.special_tokens_mask]
-    return encoding.ids[0] if added[0] else None, encoding.ids[-1] if added[-1] else None
+    is_added = [bool(special) for special in encoding.special_tokens_mask]
+    return encoding.ids[0] if is_added[0] else None, encoding.ids[-1] if is_added[-1] else None
 
 
 def _find_special_id(backend: tokenizers.Tokenizer, names: tuple[str | None, ...]) -> int | None:
-    """The id of the first name that is a special token. A word doesn't count: padding with "!" would hide every "!"."""
-    special = {token.content: i for i, token in backend.get_added_tokens_decoder().items()}
+    """The id of the first name that is a special token; None if none is.
+
+    A word doesn't count: padding with "!" would hide every "!".
+    """
+    special = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
     return next((special[name] for name in names if name in special), None)

@@ -28,7 +28,7 @@ class StepRecord:
         grad_norm: (), gradient norm before clipping.
         nonfinite: () float32, 1 if a term or the norm is not finite: then the weights were left unchanged.
         finite_rows: (n,) bool: this rank's samples whose embeddings are finite.
-        keys: (n), names of these samples.
+        keys: n keys: this rank's samples, as their source names them.
     """
 
     step: int
@@ -54,7 +54,14 @@ def flag_nonfinite(terms: Tensor, grad_norm: Tensor) -> Tensor:
 
 
 def find_finite_rows(*batches: Gaussian) -> Tensor:
-    """Rows that are finite in all batches: bool (n,). A log-variance of -inf counts as finite: it is a point."""
+    """Rows that are finite in all batches. A log-variance of -inf counts as finite: it is a point.
+
+    Args:
+        batches: Embeddings (n, D) of the same n samples, for example images and texts.
+
+    Returns:
+        bool (n,), on the device of the embeddings.
+    """
     finite = [torch.isfinite(z.mean).all(-1) & (z.log_var < torch.inf).all(-1) for z in batches]
     return torch.stack(finite).all(0)
 
@@ -63,6 +70,13 @@ class NonFiniteMonitor:
     """Collects step records and applies the policy when they are checked.
 
     A check reads tensors, which waits for a GPU. So on a GPU the records of several steps are checked together.
+
+    Args:
+        policy: Stop, or skip up to a number of steps.
+        skipped_steps: Steps that were skipped before this process started.
+
+    Attributes:
+        skipped_steps: Steps of the run that were skipped so far.
     """
 
     def __init__(self, policy: NonFinitePolicy, skipped_steps: int = 0) -> None:
@@ -91,6 +105,7 @@ class NonFiniteMonitor:
             return []
         bad = [record for record in unchecked if bool(record.nonfinite)]
         self.skipped_steps += len(bad)
+        # the gradients in the parameters are those of the last step
         messages = [_describe_step(record, module if record is unchecked[-1] else None) for record in bad]
         if self._policy.action == "stop":
             raise FloatingPointError(
@@ -106,7 +121,12 @@ class NonFiniteMonitor:
 
 
 def _describe_step(record: StepRecord, module: nn.Module | None) -> str:
-    """module: None if its gradients are no longer those of the step."""
+    """What was not finite in a step, and which samples: one line. All ranks call it.
+
+    Args:
+        record: A step with a non-finite value.
+        module: For its gradients; None if they are no longer those of the step.
+    """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
     values = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
     if not values:
@@ -116,6 +136,7 @@ def _describe_step(record: StepRecord, module: nn.Module | None) -> str:
 
 
 def _describe_gradients(module: nn.Module | None) -> list[str]:
+    """A clause for each parameter whose gradient is not finite; [] without a module. All ranks call it."""
     if module is None:
         return []
     grads = ((name, p.grad) for name, p in module.named_parameters() if p.grad is not None)
@@ -127,13 +148,14 @@ def _describe_gradients(module: nn.Module | None) -> list[str]:
 
 
 def _describe_samples(keys: Sequence[str]) -> str:
+    """A clause that lists the keys of samples with non-finite embeddings, eight at most."""
     if not keys:
         return "the embeddings of all samples are finite"
     return f"samples whose embeddings are not finite: {join_names(keys, 8)}"
 
 
 def _gather_keys(keys: list[str]) -> list[str]:
-    """The keys of all ranks."""
+    """The keys of all ranks, in the order of ranks. All ranks call it."""
     if distributed.world_size() == 1:
         return keys
     found: list[list[str]] = [[]] * distributed.world_size()

@@ -26,9 +26,9 @@ BELOW_BLOCKS = re.compile(
 class _Group(NamedTuple):
     """What the parameters of a group have in common."""
 
-    lr_multiplier: float
+    lr_multiplier: float  # learning rate as a multiple of the run's
     weight_decay: float
-    is_temperature: bool
+    is_temperature: bool  # a logit scale or bias
     is_sharded: bool  # a fused step takes plain tensors or DTensors, not both
 
 
@@ -46,6 +46,9 @@ def compute_learning_rate(step: int, steps: int, config: OptimizerConfig) -> flo
     Returns:
         The learning rate, before the multipliers of parameter groups.
 
+    Raises:
+        ValueError: The step is not in the run.
+
     >>> config = OptimizerConfig(lr=1.0, warmup_steps=2)
     >>> [compute_learning_rate(step, 6, config) for step in (0, 1, 2, 4)]
     [0.5, 1.0, 1.0, 0.5]
@@ -62,7 +65,7 @@ def compute_learning_rate(step: int, steps: int, config: OptimizerConfig) -> flo
 
 
 def freeze_parameters(module: nn.Module, prefixes: tuple[str, ...]) -> None:
-    """Exclude parameters from training.
+    """Exclude parameters from training: their requires_grad becomes False.
 
     Args:
         module: A `TrainModule`.
@@ -126,7 +129,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
     Args:
         optimizer: Optimizer of `make_optimizer`.
-        lr: Lr of `compute_learning_rate`.
+        lr: The learning rate that `compute_learning_rate` returned.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_multiplier"]
@@ -144,13 +147,13 @@ def init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def get_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """{"model.logit_bias.exp_avg": ..., ...}: the state's tensors themselves, so writing to them changes it.
+    """The tensors of the optimizer's state themselves, not copies: writing to them changes it.
 
     Args:
         optimizer: With its state initialized.
 
     Returns:
-        Tensors by parameter name and state key.
+        Tensors by parameter name and state key: {"model.logit_bias.exp_avg": ..., ...}.
     """
     return {
         f"{name}.{key}": value
@@ -173,14 +176,14 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float | None) -
     Returns:
         float32 (), the norm before scaling; 0 if there are no gradients.
     """
-    given = list(parameters)
-    with_grad = [p for p in given if p.grad is not None]
+    all_parameters = list(parameters)
+    with_grad = [p for p in all_parameters if p.grad is not None]
     # torch's functions take plain tensors or DTensors, not both. A DTensor's norm is already that of all its shards,
     # and plain parameters are equal on all ranks, so the two norms add up in squares.
     kinds = [[p for p in with_grad if isinstance(p, DTensor) == sharded] for sharded in (False, True)]
     norms = [_compute_norm(kind) for kind in kinds if kind]
     if not norms:
-        return torch.zeros((), device=given[0].device if given else None)
+        return torch.zeros((), device=all_parameters[0].device if all_parameters else None)
     norm = norms[0] if len(norms) == 1 else torch.hypot(*norms)
     if max_norm is not None:
         # Scaling by an infinite norm would make all gradients 0 or NaN, and hide which were not finite.
@@ -208,6 +211,7 @@ def step_unless_nonfinite(optimizer: torch.optim.Optimizer, nonfinite: Tensor) -
 
 
 def _get_group(parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> _Group:
+    """The group of a parameter, by its number of axes, its depth (of `_compute_depths`) and its sharding."""
     is_sharded = isinstance(parameter, DTensor)
     if parameter.ndim == 0:  # a logit scale or bias; nothing else is a scalar
         return _Group(config.temperature_lr_multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)
@@ -216,9 +220,13 @@ def _get_group(parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> 
 
 
 def _compute_depths(module: nn.Module) -> dict[str, int]:
-    """Depth of each parameter below its tower's heads: heads 0, the last block 1, ..., embeddings blocks + 1."""
+    """Depth of each parameter below its tower's heads, by name.
+
+    Heads have depth 0, the last block 1, the first as many as there are blocks, and the embeddings before it one
+    more.
+    """
     names = [name for name, _ in module.named_parameters()]
-    blocks = {"image": 0, "text": 0}
+    blocks = {"image": 0, "text": 0}  # number of blocks of each tower
     for found in filter(None, map(BLOCK.match, names)):
         blocks[found["tower"]] = max(blocks[found["tower"]], int(found["number"]) + 1)
     depths = dict.fromkeys(names, 0)
@@ -231,20 +239,22 @@ def _compute_depths(module: nn.Module) -> dict[str, int]:
 
 
 def _iter_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
+    """Name and parameter of everything that the optimizer updates, group by group."""
     for group in optimizer.param_groups:
         yield from zip(group["names"], group["params"], strict=True)
 
 
 def _compute_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """2-norm of all gradients of parameters that are all plain or all sharded: a plain tensor ()."""
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 def _suggest(prefix: str, names: Iterable[str]) -> str:
-    """The prefixes that are most like this one, for an error message."""
-    parts = [name.split(".") for name in names]
-    prefixes = dict.fromkeys(".".join(part[:n]) for part in parts for n in range(1, len(part) + 1))
+    """Advice for an error message: prefixes of parameter names spelled like `prefix`, or else all first parts."""
+    split_names = [name.split(".") for name in names]
+    prefixes = dict.fromkeys(".".join(parts[:n]) for parts in split_names for n in range(1, len(parts) + 1))
     close = difflib.get_close_matches(prefix, prefixes, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"names begin with {', '.join(sorted({p[0] for p in parts}))}"
+    return f"names begin with {', '.join(sorted({parts[0] for parts in split_names}))}"

@@ -57,7 +57,14 @@ def print_keys(config: TrainConfig, prog: str) -> None:
 
 
 def list_keys(config: TrainConfig) -> dict[str, Any]:
-    """Every key that can be set, with its type: {"optimizer.lr": float, "initial_stages.0.samples": int, ...}."""
+    """Every key that can be set on the command line, with its type.
+
+    Args:
+        config: The config; the keys of its initial stages have their number.
+
+    Returns:
+        Type hints by key: {"optimizer.lr": float, "initial_stages.0.samples": int, ...}.
+    """
     return dict(_iter_keys(config, ""))
 
 
@@ -70,6 +77,9 @@ def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str]
 
     Returns:
         The values of these keys, and all other arguments unchanged.
+
+    Raises:
+        ValueError: `--key` of a given name is the last word, so it has no value.
     """
     taken: dict[str, str] = {}
     rest: list[str] = []
@@ -89,7 +99,15 @@ def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str]
 
 
 def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
-    """An error that suggests keys with a similar spelling or the same last part."""
+    """Make an error that suggests keys with a similar spelling or the same last part.
+
+    Args:
+        key: As the user wrote it.
+        known: All keys of the config.
+
+    Returns:
+        The error, for the caller to raise.
+    """
     if key.startswith("initial_stages.") and not any(name.startswith("initial_stages.") for name in known):
         return ValueError(
             f"there is no key {key!r}: this recipe has no initial stages; stages are added in a recipe file"
@@ -104,19 +122,24 @@ def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
 
 
 def _parse_with_tyro(config: TrainConfig, words: Sequence[str], prog: str) -> TrainConfig:
+    """Change a config by `--key value` words that tyro understands.
+
+    `prog`: the program's name in messages. Raises SystemExit, after tyro has printed, for --help or a bad value.
+    """
     return tyro.cli(
         TrainConfig, default=config, args=words, prog=prog, use_underscores=True,
         config=(tyro.conf.FlagConversionOff,),
     )  # fmt: skip
 
 
-def _iter_keys(part: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    hints = get_type_hints(type(part))
-    for name in (field.name for field in fields(part)):
-        value, key = getattr(part, name), prefix + name
+def _iter_keys(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys, after a prefix, and type hints of all fields of a config dataclass and those nested in it."""
+    hints = get_type_hints(type(config))
+    for name in (field.name for field in fields(config)):
+        value, key = getattr(config, name), prefix + name
         if is_dataclass(value):
             yield from _iter_keys(value, f"{key}.")
-        elif is_dataclass(next(iter(get_args(hints[name])), None)):  # stages of the recipe
+        elif is_dataclass(next(iter(get_args(hints[name])), None)):  # a tuple of stages
             for number, stage in enumerate(value):
                 yield from _iter_keys(stage, f"{key}.{number}.")
         else:
@@ -124,7 +147,18 @@ def _iter_keys(part: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _iter_pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Each key with its values, in the order given."""
+    """Parse key=value and --key value, in the order given.
+
+    Args:
+        args: Words of the command line.
+        known: Type hints of all keys, from `list_keys`.
+
+    Yields:
+        Each key, with underscores for hyphens, and its values.
+
+    Raises:
+        ValueError: A key is unknown, or a word belongs to no key.
+    """
     words = list(args)
     while words:
         word = words.pop(0)
@@ -141,7 +175,10 @@ def _iter_pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _take_values(words: list[str], known: Mapping[str, Any], max_values: int | None) -> list[str]:
-    """Remove the values of the current key from the front of `words`: up to the next key."""
+    """Remove the values of the current key from the front of `words`, which is changed, and return them.
+
+    They end before the next key, or after `max_values` (None: any number).
+    """
     found: list[str] = []
     while words and len(found) != max_values and not words[0].startswith("--"):
         match = KEY_VALUE.fullmatch(words[0])
@@ -152,6 +189,7 @@ def _take_values(words: list[str], known: Mapping[str, Any], max_values: int | N
 
 
 def _require_known(key: str, known: Mapping[str, Any]) -> str:
+    """The key with underscores for hyphens; an error with suggestions if it is not among the known ones."""
     normalized = key.replace("-", "_")
     if normalized not in known:
         raise make_unknown_key_error(key, list(known))
@@ -159,6 +197,11 @@ def _require_known(key: str, known: Mapping[str, Any]) -> str:
 
 
 def _split(value: str) -> list[str]:
+    """Split the text after key= into several values, at spaces outside of quotes; a "pipe:" command is one value.
+
+    Raises:
+        ValueError: A quote is not closed.
+    """
     if value.startswith("pipe:"):
         return [value]
     try:
@@ -168,11 +211,15 @@ def _split(value: str) -> list[str]:
 
 
 def _spell_for_tyro(hint: Any, values: list[str]) -> list[str]:
-    """Booleans as tyro expects them: True and False; a flag without a value is True."""
+    """The values as tyro expects them: booleans as True and False. A boolean key without a value is True.
+
+    `hint`: the type hint of the key.
+    """
     if bool not in union_members(hint):
         return values
     return [value.capitalize() for value in values] or ["True"]
 
 
 def _takes_several(hint: Any) -> bool:
+    """Whether a key with this type hint takes several values: a tuple, or a tuple or None."""
     return any(get_origin(kind) is tuple for kind in union_members(hint))

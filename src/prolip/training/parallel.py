@@ -29,6 +29,7 @@ from prolip.training.step import MicroBatch, TowerOutputs, Towers, TrainModule
 TIMEOUT = timedelta(hours=2)
 """How long a collective waits for the other ranks, for example while one of them indexes many shards."""
 AUTOCAST_DTYPES = {"float32": None, "float64": None, "bfloat16": torch.bfloat16}
+"""By precision: the dtype of autocast; None: no autocast."""
 
 
 @contextmanager
@@ -40,6 +41,9 @@ def init_processes(config: ParallelConfig) -> Iterator[torch.device]:
 
     Yields:
         The device of this process.
+
+    Raises:
+        ValueError: The device doesn't exist.
     """
     device = _choose_device(config.device)
     is_owner = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
@@ -79,19 +83,26 @@ def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _join_group(device: torch.device) -> None:
-    """Rendezvous with the other processes and create the process group."""
+    """Rendezvous with the other processes of torchrun and create torch's default process group."""
     store, rank, world_size = next(rendezvous("env://"))
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # Processes that torchrun restarts find the same store, which still has the addresses of the dead ones: a prefix
         # per attempt hides those. (On several machines the restart counts may differ, so not there.)
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    # gloo beside NCCL: the flags that ranks exchange at each step must not wait for the GPU
+    # gloo as well as NCCL: the flags that ranks exchange at each step must not wait for the GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT, store=store, rank=rank, world_size=world_size)
 
 
 def _choose_device(name: str | None) -> torch.device:
-    """cpu, or a GPU: the one named, else the one with the number of torchrun's local rank."""
+    """cpu, or a GPU: the one named, else that of torchrun's local rank, which becomes CUDA's current device.
+
+    Args:
+        name: cpu, cuda or cuda:N; None: a GPU if there is one.
+
+    Raises:
+        ValueError: The name is something else, or there is no such GPU.
+    """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name is None and not count):
         return torch.device("cpu")
@@ -143,7 +154,13 @@ def parallelize(
 
 
 def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
-    """Shard each block, then the rest of each tower. Logit scale and bias are scalars, which FSDP can't shard."""
+    """Shard each block, then the rest of each tower, in place, over all ranks with FSDP2.
+
+    Logit scale and bias are scalars, which FSDP can't shard: they stay plain parameters.
+
+    Raises:
+        ValueError: There is no process group.
+    """
     if not distributed.is_distributed():
         raise ValueError(
             "parallel.strategy=fsdp shards weights over processes: start at least two with torchrun"
@@ -160,7 +177,7 @@ def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
 
 
 def get_weight_dtype(config: ParallelConfig) -> torch.dtype:
-    """dtype of the weights. (bfloat16 is a matter of autocast alone.)
+    """dtype of the weights. With bfloat16 they are float32: only autocast uses bfloat16.
 
     Args:
         config: For its precision.
@@ -197,5 +214,6 @@ def get_peak_memory(device: torch.device) -> float:
     import resource
     import sys
 
+    # ru_maxrss is in bytes on macOS, in KiB on Linux
     peak: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)

@@ -18,7 +18,11 @@ T = TypeVar("T")
 
 
 class StopRequest:
-    """Becomes true at SIGTERM, SIGHUP or the first Ctrl-C. A second Ctrl-C interrupts at once."""
+    """Becomes true at SIGTERM, SIGHUP or the first Ctrl-C. A second Ctrl-C interrupts at once.
+
+    Attributes:
+        signal: The signal that was received; None: none so far.
+    """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -27,6 +31,7 @@ class StopRequest:
         return self.signal is not None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Handler of a signal: record it. After a Ctrl-C, Python's own handler is restored."""
         self.signal = signal.Signals(number)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,7 +39,13 @@ class StopRequest:
 
 @contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
-    """Record stop signals in the request instead of ending the process. Outside the main thread, Python gets none."""
+    """Record stop signals in a request instead of ending the process; the handlers are restored at the end.
+
+    Outside the main thread Python gets no signals, and the request stays false.
+
+    Yields:
+        The request.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -58,9 +69,15 @@ class PeerError(RuntimeError):
 
 
 def any_rank(*flags: bool) -> tuple[bool, ...]:
-    """Whether each flag is set on any rank. All ranks call it.
+    """Whether each flag is set on any rank. All ranks call it, with equally many flags.
 
     The flags are exchanged over gloo, on the CPU: NCCL would wait for the GPU's queued work.
+
+    Args:
+        flags: This rank's flags.
+
+    Returns:
+        As many flags, the same on all ranks.
     """
     if distributed.world_size() == 1:
         return flags
@@ -74,6 +91,9 @@ def raise_with_peers(error: Exception | None) -> None:
 
     Args:
         error: This rank's error; None if it has none.
+
+    Raises:
+        PeerError: Another rank failed, and this one did not.
     """
     if distributed.world_size() == 1 and error is not None:
         raise error

@@ -26,10 +26,12 @@ from prolip.training.environment import describe_environment
 from prolip.weights.load import RUN_MODEL_FOLDER
 
 FORMAT, VERSION = "prolip-run", 2
+"""Format and version that config.json names."""
 CONFIG, SESSIONS, CHECKPOINTS, BEST = "config.json", "sessions.jsonl", "checkpoints", "best"
 MODEL = RUN_MODEL_FOLDER  # prolip.load looks there
 
 LOCK = ".lock"
+"""File that is locked while a process trains in the folder."""
 
 RESUME_KEYS = (
     "out", "log", "checkpoint", "held_out", "nonfinite", "data.workers", "data.max_bad_fraction", "parallel.strategy",
@@ -75,6 +77,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
     Yields:
         Nothing.
+
+    Raises:
+        ValueError: Another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+b") as file:
@@ -149,7 +154,11 @@ def read_empty_model(folder: Path) -> ProLIP:
 
 
 def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Raise a ValueError if a run can't start in the folder: other files, a run without `resume`, or another config.
+    """Raise a ValueError if a run can't start in a folder.
+
+    That is so if it holds other files, a run and `resume` is false, or a run with another config (see `RESUME_KEYS`).
+    A
+    run without checkpoints doesn't count.
 
     Args:
         folder: Where to train; it need not exist.
@@ -178,7 +187,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
 
 
 def move_aside(folder: Path) -> Path:
-    """Rename a run folder to NAME.old, NAME.old2, ..., so that its name is free; returns the new path.
+    """Rename a run folder to NAME.old, NAME.old2, ..., so that its name is free.
 
     Args:
         folder: Run folder.
@@ -186,11 +195,12 @@ def move_aside(folder: Path) -> Path:
     Returns:
         The new path.
     """
-    numbers = (folder.with_name(f"{folder.name}.old{number if number > 1 else ''}") for number in count(1))
-    return folder.rename(next(name for name in numbers if not name.exists()))
+    candidates = (folder.with_name(f"{folder.name}.old{number if number > 1 else ''}") for number in count(1))
+    return folder.rename(next(path for path in candidates if not path.exists()))
 
 
 def _is_lock_or_temporary(path: Path) -> bool:
+    """Whether a path is the lock, or a file that `prolip.files` had not finished when its process was killed."""
     return path.name == LOCK or TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
@@ -223,13 +233,15 @@ def compare_configs(
 def write_run_files(
     folder: Path, config: TrainConfig, model: ProLIP, data: list[dict[str, Any]], step: int
 ) -> None:
-    """Write config, tokenizer and a line about this session. For rank 0.
+    """Write config.json and tokenizer.json, and append a line about this session to sessions.jsonl. For rank 0.
+
+    Before that, what a killed process left is cleared: temporary files, and half-replaced model folders.
 
     Args:
         folder: Run folder.
         config: Config of the run.
         model: For its config and tokenizer.
-        data: Data of `describe_data`.
+        data: What `describe_data` returned.
         step: Step from which the session starts.
     """
     remove_temporary_files(folder)

@@ -55,7 +55,14 @@ class TrainState:
         return found
 
     def save(self, folder: Path) -> Path:
-        """Write a checkpoint into the run's folder of checkpoints; returns its path. All ranks call it."""
+        """Write a checkpoint of the current step. All ranks call it.
+
+        Args:
+            folder: The run's folder of checkpoints.
+
+        Returns:
+            The checkpoint's folder.
+        """
         # Exact resume needs all that later steps depend on: tensors, the position in the data, torch's generator. The
         # learning rate, masking and the order of the data are functions of the step and the seed.
         rank_state = {"batches": self.batches.state_dict(), "rng": checkpointing.get_rng_state()}
@@ -63,7 +70,16 @@ class TrainState:
         return checkpointing.save_checkpoint(folder, self.step, self.tensors(), rank_state, run_state)
 
     def load(self, path: Path) -> None:
-        """Continue from a checkpoint, which any number of ranks may have saved. All ranks call it."""
+        """Continue from a checkpoint, which any number of ranks may have saved. All ranks call it.
+
+        Overwrites weights, optimizer state, EMA, position in the data, counters and torch's global generator.
+
+        Args:
+            path: The checkpoint's folder.
+
+        Raises:
+            ValueError: The checkpoint is damaged or doesn't fit the model.
+        """
         rank_state = checkpointing.load_checkpoint(path, self.tensors())
         metadata = checkpointing.read_metadata(path)
         try:
@@ -83,7 +99,7 @@ def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> Non
 
     Args:
         module: The trained parameters, perhaps sharded.
-        ema: Ema of the run; None if it has none.
+        ema: Average of the weights, which is exported instead of them; None if the run has none.
         folder: Model folder; replaced if it exists.
     """
     found = module.state_dict() | (ema.tensors() if ema is not None else {})
@@ -106,7 +122,8 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
         tensors: By their names in the module ("model.image....", "pml.logit_bias").
 
     Returns:
-        The model on the CPU, with copies of the tensors.
+        The model on the CPU, with copies of the tensors. If only PML trained a scale and bias, the model's are theirs,
+        in the unit of the model's logits.
     """
     model = ProLIP(module.model.config, module.model.tokenizer)
     model.origin = module.model.origin
@@ -128,6 +145,9 @@ def export_checkpoint(source: Path, out: Path) -> Path:
 
     Returns:
         `out`.
+
+    Raises:
+        ValueError: `source` is no run or checkpoint, or `out` is not empty.
     """
     require_empty_folder(out)
     source = source.resolve()

@@ -51,6 +51,9 @@ class Towers(nn.Module):
 
     Logit scale and bias are not among its parameters. They are applied to the embeddings outside of DDP, so
     `average_scalar_gradients` reduces their gradients.
+
+    Args:
+        model: The towers' parameters stay the model's: they are shared, not copied.
     """
 
     def __init__(self, model: ProLIP) -> None:
@@ -61,6 +64,10 @@ class Towers(nn.Module):
             self.log_var = model.log_var
 
     def forward(self, micro: MicroBatch) -> TowerOutputs:
+        """Embed the images and texts of a micro-batch, and their masked views.
+
+        Whole and masked texts go through the text tower together. Without masked images, (0, D) stands for them.
+        """
         (model,) = self._model
         pixels = normalize(micro.pixels, model.config.image.preprocessing)
         images = model.encode_image(pixels)
@@ -73,7 +80,17 @@ class Towers(nn.Module):
 def _encode_masked_images(
     model: ProLIP, pixels: Tensor, rows: Tensor, patch_indices: Tensor
 ) -> Gaussian | None:
-    """Embeddings of the masked images; None if no rank has any."""
+    """Embed the masked views of some images of a micro-batch.
+
+    Args:
+        model: For its image tower.
+        pixels: Normalized (n, 3, S, S), all images.
+        rows: int64 (k,): images that have a masked view.
+        patch_indices: int64 (k, K): patches that each view keeps.
+
+    Returns:
+        (k, D); None if no rank has masked views (K is 0).
+    """
     if patch_indices.shape[1] == 0:  # the objective has no masked term
         return None
     if len(rows) == 0:
@@ -90,6 +107,10 @@ class TrainModule(nn.Module):
     Args:
         model: The model to train.
         objectives: Objectives of the run's stages, in order.
+
+    Attributes:
+        model: The model.
+        pml: logit_scale and logit_bias of PML; None if no stage uses PML.
     """
 
     def __init__(self, model: ProLIP, objectives: Sequence[Objective]) -> None:
@@ -104,13 +125,14 @@ class TrainModule(nn.Module):
         if any(objective.pml for objective in objectives):
             initial = LogitScaleBias.create(*INITIAL_TEMPERATURES["pml"])
             values = {"logit_scale": initial.logit_scale, "logit_bias": initial.logit_bias}
+            # .to(tensor): the dtype and device of the model's own scale
             self.pml = nn.ParameterDict(
-                {k: nn.Parameter(v.detach().to(model.logit_scale)) for k, v in values.items()}
+                {name: nn.Parameter(value.detach().to(model.logit_scale)) for name, value in values.items()}
             )
 
     @property
     def temperatures(self) -> dict[str, LogitScaleBias]:
-        """LogitScaleBias of each contrastive term. PPCL, SigLIP and CLIP share the model's; PML has its own."""
+        """Logit scale and bias by contrastive loss term: PPCL, SigLIP and CLIP share the model's, PML has its own."""
         found = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
         if self.pml is not None:
             found["pml"] = LogitScaleBias(self.pml["logit_scale"], self.pml["logit_bias"])
@@ -171,6 +193,9 @@ def compute_gradients(
 
     Returns:
         The loss terms and embeddings of this rank.
+
+    Raises:
+        ValueError: The batch has fewer rows than micro-batches, or masked terms lack their views.
     """
     micros = split_batch(batch, masked_views, accumulation_steps, device)
     rows = None if masked_views is None else MaskedRows.from_views(masked_views, device)
@@ -228,6 +253,9 @@ def compute_local_loss(
 
     Returns:
         The terms of this rank, unweighted, with their weights.
+
+    Raises:
+        ValueError: The objective has masked terms, but `rows` is None.
     """
     images, texts = outputs.images, outputs.texts
     pairs = {}
@@ -262,26 +290,37 @@ def split_batch(
 
     Returns:
         `count` micro-batches, in the order of the rows; their sizes differ by at most one.
+
+    Raises:
+        ValueError: There are fewer rows than micro-batches.
     """
     if len(batch) < count:
         raise ValueError(f"{len(batch)} rows can't be split into {count} micro-batches")
     bounds = [len(batch) * i // count for i in range(count + 1)]
     empty = torch.empty(0, dtype=torch.int64)
-    found = []
+    micros = []
     for start, stop in pairwise(bounds):
-        rows, patch_indices, masked_ids = empty, empty[:, None][:, :0], batch.token_ids[:0]
+        # without masked views: shapes (0,), (0, 0) and (0, T)
+        image_rows, patch_indices, masked_ids = empty, empty[:, None][:, :0], batch.token_ids[:0]
         if masked_views is not None:
-            images = _is_between(masked_views.image_rows, start, stop)
-            texts = _is_between(masked_views.text_rows, start, stop)
-            rows = masked_views.image_rows[images] - start
-            patch_indices, masked_ids = masked_views.patch_indices[images], masked_views.masked_ids[texts]
-        values = (batch.pixels[start:stop], batch.token_ids[start:stop], rows, patch_indices, masked_ids)
-        found.append(MicroBatch(*(_to_device(value, device) for value in values)))
-    return found
+            is_own_image = _is_between(masked_views.image_rows, start, stop)
+            is_own_text = _is_between(masked_views.text_rows, start, stop)
+            image_rows = masked_views.image_rows[is_own_image] - start
+            patch_indices = masked_views.patch_indices[is_own_image]
+            masked_ids = masked_views.masked_ids[is_own_text]
+        values = (
+            batch.pixels[start:stop],
+            batch.token_ids[start:stop],
+            image_rows,
+            patch_indices,
+            masked_ids,
+        )
+        micros.append(MicroBatch(*(_to_device(value, device) for value in values)))
+    return micros
 
 
 def _to_device(value: Tensor, device: torch.device | str) -> Tensor:
-    """Move by way of pinned memory if the device is a GPU: only then the copy is asynchronous."""
+    """Copy a tensor to the device; to a GPU by way of pinned memory, since only then the copy is asynchronous."""
     pinned = value.pin_memory() if torch.device(device).type == "cuda" else value
     return pinned.to(device, non_blocking=True)
 
@@ -313,12 +352,17 @@ def average_scalar_gradients(scalars: Sequence[nn.Parameter]) -> None:
 
 
 def _is_between(rows: Tensor, start: int, stop: int) -> Tensor:
+    """Which row numbers (k,) lie in [start, stop): bool (k,)."""
     return (rows >= start) & (rows < stop)
 
 
 def _make_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
-    """The same embeddings as leaves that collect gradients. Constant log-variances (uncertainty none) need none."""
+    """The same embeddings as detached leaves that collect gradients.
+
+    Constant log-variances, of towers with uncertainty "none", need no gradient.
+    """
     config = module.model.config
+    # in the order of TowerOutputs: images, texts, masked images, masked texts
     has_variance = [tower.uncertainty != "none" for tower in (config.image, config.text)] * 2
     return TowerOutputs(
         *(
@@ -329,7 +373,7 @@ def _make_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
 
 
 def _zero_from_all(outputs: TowerOutputs, module: TrainModule) -> Tensor:
-    """Zero, but with all outputs and temperatures in its graph.
+    """A scalar 0 with all outputs and temperatures in its graph.
 
     DDP needs a gradient of every parameter. On one rank an unused parameter would have none, and the optimizer would
     skip it (no weight decay): with this, the result doesn't depend on the number of ranks.
@@ -339,6 +383,7 @@ def _zero_from_all(outputs: TowerOutputs, module: TrainModule) -> Tensor:
 
 
 def _list_tensors(outputs: TowerOutputs) -> list[Tensor]:
+    """Mean and log-variance of each of the four embeddings, in order: 8 tensors."""
     return [tensor for z in outputs for tensor in (z.mean, z.log_var)]
 
 
@@ -346,16 +391,26 @@ def _backward_micro_batches(
     towers: Callable[[MicroBatch], TowerOutputs], micros: Sequence[MicroBatch], leaves: TowerOutputs,
     device: torch.device | str, autocast: torch.dtype | None,
 ) -> None:  # fmt: skip
-    """Run the towers again on each micro-batch, and backpropagate the gradients that its embeddings got."""
+    """Run the towers again on each micro-batch, and backpropagate the gradients that its embeddings got.
+
+    Adds to the gradients of the towers' parameters.
+
+    Args:
+        towers: As in `compute_gradients`.
+        micros: All micro-batches of this rank's batch, in order.
+        leaves: Embeddings of the whole batch, with the gradients of the loss in their `grad`.
+        device: Where the towers are.
+        autocast: dtype of autocast; None: no autocast.
+    """
     gradients = [torch.zeros(()) if leaf.grad is None else leaf.grad for leaf in _list_tensors(leaves)]
     for i, micro in enumerate(micros):
         with _sync_if_last(towers, is_last=i == len(micros) - 1):
             with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
                 outputs = _list_tensors(towers(micro))
             trained = [j for j, value in enumerate(outputs) if value.requires_grad]
-            own = [gradients[j][: len(outputs[j])] for j in trained]
+            own_gradients = [gradients[j][: len(outputs[j])] for j in trained]
             if trained:
-                torch.autograd.backward([outputs[j] for j in trained], own)
+                torch.autograd.backward([outputs[j] for j in trained], own_gradients)
         # the rest belongs to the micro-batches that follow; a 0-d gradient stands for an unused output
         gradients = [g[len(value) :] if g.ndim else g for g, value in zip(gradients, outputs, strict=True)]
 
@@ -363,7 +418,10 @@ def _backward_micro_batches(
 def _sync_if_last(
     towers: Callable[[MicroBatch], TowerOutputs], is_last: bool
 ) -> AbstractContextManager[None]:
-    """DDP reduces gradients after the last micro-batch only. FSDP must after each: no rank holds a full gradient."""
+    """The context of a micro-batch's backward pass: DDP reduces gradients over ranks after the last micro-batch only.
+
+    FSDP must after each: no rank holds a full gradient.
+    """
     if isinstance(towers, nn.parallel.DistributedDataParallel) and not is_last:
         return towers.no_sync()
     return nullcontext()

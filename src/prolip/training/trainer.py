@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,10 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
 
     Returns:
         The run folder, `config.out`.
+
+    Raises:
+        ValueError: The config, the data or the folder can't be used.
+        FloatingPointError: A loss or gradient was not finite, and `config.nonfinite` says to stop.
     """
     folder = Path(config.out).expanduser()
     resume = resume or run_folder.is_torchrun_restart(folder)
@@ -82,13 +86,20 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
 
 
 def _claim_folder(folder: Path, config: TrainConfig, resume: bool, stack: ExitStack) -> None:
-    """Check that the folder can be used, and lock it until the stack closes. For rank 0."""
+    """Check that the run folder can be used, and lock it until the stack closes. For rank 0.
+
+    Raises:
+        ValueError: It holds other files or another run, or another process trains in it.
+    """
     run_folder.require_usable_folder(folder, config, resume)
     stack.enter_context(run_folder.lock_folder(folder))
 
 
 def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
-    """A function of its own, so that the trainer, which refers to DDP, is freed before the process group is."""
+    """Set up a trainer and train. All ranks call it.
+
+    A function of its own, so that the trainer, which refers to DDP, is freed before the process group is.
+    """
     # One process per machine opens the data first: shards are indexed once, and the others find the index.
     data = raise_on_any_rank(lambda: describe_data(config) if is_local_rank_zero() else [])
     trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data))
@@ -101,11 +112,14 @@ def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, 
 class Trainer:
     """A run and its loop.
 
+    `__init__` opens model and data without collectives; then `setup`, `restore` to resume, and `run` are called in
+    order.
+
     Args:
         config: The run.
         folder: Run folder.
         device: Device of this process.
-        data: Data of `describe_data`, for the run folder.
+        data: What `describe_data` returned, for the run folder.
     """
 
     def __init__(
@@ -142,13 +156,24 @@ class Trainer:
         )
 
     def restore(self) -> None:
-        """Load the last complete checkpoint, if there is one. All ranks call it."""
+        """Load the last complete checkpoint, if there is one. All ranks call it, after `setup`.
+
+        Raises:
+            ValueError: There are checkpoints, but none that can be used.
+        """
         last = broadcast_from_rank_zero(self._find_checkpoint)
         if last is not None:
             self.state.load(last)
             self.monitor.skipped_steps, self._saved_step = self.state.skipped_steps, self.state.step
 
     def _find_checkpoint(self) -> Path | None:
+        """The folder of the last complete checkpoint; None: there is none, and the run starts again. Runs on rank 0.
+
+        Logs a warning for each checkpoint that can't be used.
+
+        Raises:
+            ValueError: All checkpoints are damaged.
+        """
         for path in checkpointing.list_unfinished(self.checkpoints):
             log.warning("%s was not finished and is not used", path)
         last = checkpointing.find_latest(self.checkpoints)
@@ -161,7 +186,14 @@ class Trainer:
         return last
 
     def run(self, stop: StopRequest) -> None:
-        """Train from the current step to the last, or until asked to stop. All ranks call it."""
+        """Train from the current step to the last, or until asked to stop. All ranks call it, after `setup`.
+
+        Writes metrics, checkpoints and, at the end, the model folder. If the run was complete before, it only says
+        so.
+
+        Args:
+            stop: Becomes true when the process gets a signal to stop; then a checkpoint is saved.
+        """
         state, config, model = self.state, self.config, self.folder / run_folder.MODEL
         if state.step == config.steps and model.exists():
             on_rank_zero(
@@ -192,7 +224,10 @@ class Trainer:
             display.print_at_end(f"the model is in {model}")
 
     def _announce_stage(self, display: Display, is_first_step: bool) -> None:
-        """If there are several stages, print the stage that starts or continues."""
+        """If there are several stages, print the stage that starts or continues.
+
+        `is_first_step`: whether the current step is the first of this process.
+        """
         config, step = self.config, self.state.step
         index = get_stage_index(config, step)
         if len(config.stages) > 1 and (is_first_step or index != get_stage_index(config, step - 1)):
@@ -202,12 +237,16 @@ class Trainer:
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def _next_batch(self, timer: StepTimer, stop: StopRequest) -> Batch | None:
-        """This rank's next batch; None if any rank was asked to stop. An error on one rank ends all."""
+        """This rank's next batch; None if any rank was asked to stop. All ranks call it; an error on one ends all.
+
+        `timer` gets the time that the batch took.
+        """
         # Asked before any rank takes a batch: for an exact resume, every batch that was taken must be trained on.
         if any_rank(bool(stop))[0]:
             return None
 
         def take() -> Batch:
+            """Read this rank's batch of the current step; a ValueError if it lacks samples."""
             with timer.wait_for_data():
                 batch = self.batches.next_batch(self.state.step)
             expected = self.config.batch_size // distributed.world_size()
@@ -221,7 +260,11 @@ class Trainer:
         return raise_on_any_rank(take)
 
     def _step(self, batch: Batch) -> tuple[StepRecord, StepOutput]:
-        """Gradients of the global batch, and an optimizer step. Doesn't wait for the GPU."""
+        """Gradients of the global batch, and an optimizer step unless one is not finite. Doesn't wait for the GPU.
+
+        Returns:
+            What is needed to check the step later, and its losses and embeddings.
+        """
         state, config, step = self.state, self.config, self.state.step
         objective = get_stage(config, step).objective
         state.optimizer.zero_grad()
@@ -238,6 +281,7 @@ class Trainer:
         return StepRecord(step + 1, names, terms, grad_norm, nonfinite, finite_rows, batch.keys), output
 
     def _draw_masked_views(self, objective: Objective, batch: Batch) -> MaskedViews | None:
+        """Masked views of this rank's rows at the current step; None if the objective has no masked terms."""
         if not objective.masked:
             return None
         config, model = self.config, self.module.model.config
@@ -255,10 +299,14 @@ class Trainer:
         return self.folder / run_folder.CHECKPOINTS
 
     def _write_run_files(self) -> None:
+        """Write config, tokenizer and session of the run folder. Runs on rank 0."""
         run_folder.write_run_files(self.folder, self.config, self.module.model, self.data, self.state.step)
 
     def _is_time_to_save(self, timer: StepTimer) -> bool:
-        """By steps, or by rank 0's clock: ranks that decided by their own clocks might disagree."""
+        """Whether a checkpoint is due after this step, by steps or by time; the same on all ranks, which all call it.
+
+        The time is that of rank 0's clock: ranks that decided by their own clocks might disagree.
+        """
         checkpoint, step = self.config.checkpoint, self.state.step
         if step == self.config.steps:
             return False  # the end is saved anyway
@@ -270,6 +318,11 @@ class Trainer:
         return any_rank(is_due and distributed.rank() == 0)[0]
 
     def _save(self, logger: TrainLogger) -> None:
+        """Save a checkpoint of the current step, unless that was done, and remove old ones. All ranks call it.
+
+        Before that, skipped steps are checked and metrics are synced, so that a checkpoint is never ahead of its
+        metrics.
+        """
         if self.state.step == self._saved_step:
             return
         logger.flush(self.state.step)
@@ -283,7 +336,10 @@ class Trainer:
         logger.timer.mark_save()
 
     def _evaluate(self) -> dict[str, float]:
-        """Evaluate on held-out data, with the EMA weights if there are any, and export the model if it is the best."""
+        """Evaluate on held-out data, with the EMA weights if there are any, and export the model if it is the best.
+
+        All ranks call it. Returns metrics by name, the same on all ranks.
+        """
         assert self.evaluator is not None
         ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
         with ema.swap_in() if ema is not None else nullcontext():
@@ -295,6 +351,7 @@ class Trainer:
         return values
 
     def _is_best(self, values: dict[str, float]) -> bool:
+        """Whether these held-out metrics have the best value so far of `best_metric`; updates that value."""
         checkpoint = self.config.checkpoint
         if checkpoint.best_metric is None:
             return False
@@ -307,6 +364,7 @@ class Trainer:
     # -- logging -----------------------------------------------------------------------------------------------------
 
     def _make_logger(self, stack: ExitStack, display: Display) -> TrainLogger:
+        """Make the logger of this rank; its metrics files are closed with `stack`. All ranks call it."""
         writer = raise_on_any_rank(self._make_writer)
         if writer is not None:
             stack.enter_context(writer)
@@ -314,14 +372,16 @@ class Trainer:
         return TrainLogger(self.config, self.module, self.monitor, writer, display, self.device, evaluate)
 
     def _make_writer(self) -> MetricWriter | None:
+        """The writer of metrics on rank 0; None on other ranks."""
         if distributed.rank() != 0:
             return None
         return MetricWriter(self.folder, self.config.log, _redact_config(self.config), self.state.step)
 
-    def _open_display(self) -> AbstractContextManager[Display]:
+    def _open_display(self) -> Display:
+        """The display that the config chooses on rank 0; one that shows nothing on other ranks."""
         mode = self.config.log.display if distributed.rank() == 0 else "none"
         return open_display(
-            mode, name=self.folder.name, steps=self.config.steps, batch_size=self.config.batch_size,
+            mode, self.folder.name, steps=self.config.steps, batch_size=self.config.batch_size,
             first_step=self.state.step,
         )  # fmt: skip
 
@@ -333,10 +393,13 @@ def step_optimizer(
     config: TrainConfig,
     step: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Take an optimizer step, unless a loss or the gradient is not finite. Doesn't wait for the GPU.
+    """Take an optimizer step, unless a loss or the gradient is not finite. All ranks call it.
+
+    Doesn't wait for the GPU. Sets the learning rate, clips the gradients in place, updates the weights, and clamps
+    the logit scales.
 
     Args:
-        output: Output of `compute_gradients`.
+        output: What `compute_gradients` returned.
         module: With the gradients.
         optimizer: Optimizer of the module.
         config: Learning rate and clipping.
@@ -356,7 +419,7 @@ def step_optimizer(
 
 
 def _require_consistent(config: TrainConfig, model: ProLIP) -> None:
-    """Raise a ValueError if objective, model and tokenizer don't fit."""
+    """Raise a ValueError if a stage's objective, the masking or the best metric needs what the model lacks."""
     objectives = [stage.objective for stage in config.stages]
     if any(objective.masked for objective in objectives):
         require_mask_token(config.masking, model.config.text.tokenizer)
@@ -375,7 +438,7 @@ def _require_consistent(config: TrainConfig, model: ProLIP) -> None:
 
 
 def _warn_of_generated_defaults(config: TrainConfig) -> None:
-    """Warn if real data is combined with the tokenizer or held-out data of a recipe for generated data."""
+    """Log a warning, on rank 0, if real data meets the tokenizer or held-out data of a recipe for generated data."""
     if any(map(is_generated, config.data.source)) or distributed.rank() != 0:
         return
     tokenizer, held_out = config.model.tokenizer, config.held_out.source
@@ -392,7 +455,9 @@ def _warn_of_generated_defaults(config: TrainConfig) -> None:
 
 
 def _redact_config(config: TrainConfig) -> dict[str, Any]:
-    """The config for other services: data sources without passwords and signatures."""
+    """The config as nested dicts for other services: data sources without passwords and signatures."""
     data = replace(config.data, source=tuple(map(redact_secrets, config.data.source)))
-    stages = tuple(replace(s, source=tuple(map(redact_secrets, s.source))) for s in config.initial_stages)
+    stages = tuple(
+        replace(stage, source=tuple(map(redact_secrets, stage.source))) for stage in config.initial_stages
+    )
     return replace(config, data=data, initial_stages=stages).to_dict()

@@ -123,6 +123,7 @@ def test_first_stage_has_captions_that_state_only_a_position():
     assert first == pytest.approx(0.5 + plain / 2, abs=0.08)
 
 
+@pytest.mark.slow
 def test_every_caption_fits_its_context():
     run = config()
     words = make_model(run.model, seed=0).tokenizer

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from prolip.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent
+"""The folder of the package's recipes."""
 _MODULE_NUMBERS = count()
+"""Numbers that make the module names of users' files unique."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class Recipe:
             args: key=value or --key value. Keys of the recipe are passed to it; all others change the config it made.
 
         Returns:
-            The config.
+            The config. Its run folder is runs/NAME unless the recipe or `args` set another.
+
+        Raises:
+            ValueError: A key is unknown, a value is impossible, or the recipe fails.
         """
         from prolip.training import overrides
 
@@ -73,18 +78,27 @@ class Recipe:
         overrides.print_keys(self._make_config({}), f"prolip train {self.name}")
 
     def _make_config(self, own: dict[str, str]) -> TrainConfig:
+        """Call the recipe's function, and set the run folder to runs/NAME if it sets none.
+
+        Args:
+            own: The recipe's own keys that the user set, with their values as text.
+
+        Raises:
+            ValueError: A value has the wrong type, or the function fails or returns something else than a
+                TrainConfig.
+        """
         from dataclasses import replace
 
         from prolip.training.config import TrainConfig
 
-        chosen = {name: _parse_value(value, self.parameters[name][0], name) for name, value in own.items()}
+        arguments = {name: _parse_value(value, self.parameters[name][0], name) for name, value in own.items()}
         with _reported_with_line(self.file):
-            made = self.make(**chosen)
-        if not isinstance(made, TrainConfig):
+            config = self.make(**arguments)
+        if not isinstance(config, TrainConfig):
             raise ValueError(
-                f"recipe {self.name}: recipe() must return a TrainConfig, not {type(made).__name__}"
+                f"recipe {self.name}: recipe() must return a TrainConfig, not {type(config).__name__}"
             )
-        return replace(made, out=f"runs/{self.name}") if made.out == TrainConfig.out else made
+        return replace(config, out=f"runs/{self.name}") if config.out == TrainConfig.out else config
 
 
 def list_recipes() -> list[str]:
@@ -93,7 +107,14 @@ def list_recipes() -> list[str]:
 
 
 def read_summary(name: str) -> str:
-    """The first line of the docstring of a recipe of the package."""
+    """Read the first line of the docstring of a recipe of the package, without importing it.
+
+    Args:
+        name: One of `list_recipes`.
+
+    Returns:
+        The line.
+    """
     return _read_docstring(FOLDER / f"{name}.py").partition("\n")[0]
 
 
@@ -106,6 +127,10 @@ def load_recipe(name_or_path: str) -> Recipe:
 
     Returns:
         The recipe.
+
+    Raises:
+        FileNotFoundError: There is no such recipe or file.
+        ValueError: The file fails, or has no function recipe() whose arguments all have a default and a simple type.
     """
     path = _find_file(name_or_path)
     is_packaged = path.parent == FOLDER
@@ -125,7 +150,11 @@ def load_recipe(name_or_path: str) -> Recipe:
 
 
 def _execute(path: Path) -> ModuleType:
-    """Execute a file as a module. It is put into sys.modules, where dataclasses look up their module."""
+    """Execute a user's file as a module. It is put into sys.modules, where dataclasses look up their module.
+
+    Raises:
+        ValueError: The file fails; the message has its line.
+    """
     module = ModuleType(f"recipe {next(_MODULE_NUMBERS)} {path.stem}")
     module.__file__ = str(path)
     content = path.read_bytes()
@@ -141,7 +170,11 @@ def _execute(path: Path) -> ModuleType:
 
 @contextmanager
 def _reported_with_line(file: Path | None) -> Iterator[None]:
-    """Turn any error in a user's file, also SystemExit, into a ValueError that names file and line."""
+    """Turn any error inside the `with` block, also SystemExit, into a ValueError that names file and line.
+
+    Args:
+        file: A user's file, in which the error arose; None: errors pass unchanged.
+    """
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -153,7 +186,7 @@ def _reported_with_line(file: Path | None) -> Iterator[None]:
 
 
 def _locate_error(error: BaseException, file: str) -> tuple[int | None, str]:
-    """The line of the file where an error was raised, and its message."""
+    """The line of a file where an error was raised, None if it wasn't in that file, and the error's message."""
     if isinstance(error, SyntaxError) and error.filename in (file, None, "<string>"):
         return error.lineno, error.msg
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -163,7 +196,14 @@ def _locate_error(error: BaseException, file: str) -> tuple[int | None, str]:
 
 
 def load_run_recipe(folder: Path) -> Recipe:
-    """The config that a run was started with, as a recipe that continues in the same folder."""
+    """Load the config that a run was started with, as a recipe that continues in the same folder.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        A recipe without keys of its own.
+    """
     from dataclasses import replace
 
     from prolip.training.run_folder import read_config
@@ -173,6 +213,7 @@ def load_run_recipe(folder: Path) -> Recipe:
 
 
 def _find_file(name_or_path: str) -> Path:
+    """The file of a recipe of the package or of a user (see `load_recipe`); FileNotFoundError if there is none."""
     known = list_recipes()
     if name_or_path in known:
         return FOLDER / f"{name_or_path}.py"
@@ -187,27 +228,29 @@ def _find_file(name_or_path: str) -> Path:
 
 
 def _read_docstring(path: Path) -> str:
+    """The docstring of a Python file, read without executing it; "" if it has none."""
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 def _require_supported_type(kind: Any, name: str) -> None:
+    """Raise a ValueError if the command line can't parse the type hint `kind` of the argument `name`."""
     plain, _ = _without_none(kind)
     if get_origin(plain) is not Literal and plain not in (bool, int, float, str):
         raise ValueError(
-            f"recipe(): {name} must be a Literal, bool, int, float or str (or None beside it), not {kind}"
+            f"recipe(): {name} must be a Literal, bool, int, float or str (or one of these | None), not {kind}"
         )
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
-    """int | None -> int, True; any other type as it is."""
-    parts = [part for part in get_args(kind) if part is not NoneType]
-    if get_origin(kind) in (Union, UnionType) and len(parts) == 1:
-        return parts[0], True
+    """Split None off a type hint: int | None -> (int, True); any other type -> (that type, False)."""
+    members = [member for member in get_args(kind) if member is not NoneType]
+    if get_origin(kind) in (Union, UnionType) and len(members) == 1:
+        return members[0], True
     return kind, False
 
 
 def _list_choices(kind: Any) -> list[str]:
-    """The values that the command line accepts for this type."""
+    """The values that the command line accepts for a type hint, for the help: choices, or the name of the type."""
     kind, may_be_none = _without_none(kind)
     if may_be_none:
         return [*_list_choices(kind), "None"]
@@ -217,7 +260,16 @@ def _list_choices(kind: Any) -> list[str]:
 
 
 def _parse_value(text: str, kind: Any, name: str) -> Any:
-    """Parse an argument: one of a Literal's choices, a bool, int, float, str, or None."""
+    """Parse an argument of the command line: one of a Literal's choices, a bool, int, float, str, or None.
+
+    Args:
+        text: The value as the user wrote it.
+        kind: Type hint of the argument.
+        name: Name of the argument, for errors.
+
+    Raises:
+        ValueError: The text is no value of this type.
+    """
     kind, may_be_none = _without_none(kind)
     if may_be_none and text == "None":
         return None

@@ -33,9 +33,11 @@ Row = Literal[
     "clip", "pml-clip-multihead", "pml", "pml-clip", "ppcl", "ppcl-inclusion", "ppcl-masked", "prolip"
 ]
 CLIP_SCALE = 1 / 0.07
+"""Logit scale at which CLIP starts."""
 
 
 def recipe(row: Row = "prolip") -> TrainConfig:
+    """The run of a row of the table; its folder is runs/ablation_96m/ROW."""
     return TrainConfig(
         out=f"runs/ablation_96m/{row}",
         samples=96_000_000,
@@ -50,6 +52,7 @@ def recipe(row: Row = "prolip") -> TrainConfig:
 
 
 def _model(row: Row) -> ModelSpec:
+    """The row's ViT-B/16: source of its log-variances, and for rows with CLIP the scale that CLIP starts with."""
     uncertainty: Uncertainty = "token"
     if row in ("clip", "pml-clip-multihead"):
         uncertainty = "none" if row == "clip" else "multihead"
@@ -64,6 +67,7 @@ def _model(row: Row) -> ModelSpec:
 
 
 def _objective(row: Row) -> Objective:
+    """Weights of the row's loss terms."""
     return Objective(
         ppcl=float("ppcl" in row or row == "prolip"),
         pml=float("pml" in row),

@@ -18,5 +18,6 @@ from prolip.training.recipes import b16_1_28b
 
 
 def recipe() -> TrainConfig:
+    """The run of b16_1_28b, ten times as long, with c 1000 and eps -20."""
     short = b16_1_28b.recipe()
     return replace(short, samples=12_800_000_000, objective=replace(short.objective, c=1000.0, eps=-20.0))

@@ -18,6 +18,7 @@ from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, T
 
 
 def recipe() -> TrainConfig:
+    """The paper's settings for 1.28 billion samples."""
     return TrainConfig(
         samples=1_280_000_000,
         batch_size=16_384,

@@ -34,6 +34,7 @@ HUB_IDS = {
 def recipe(
     pretrained: Literal["siglip-b16", "siglip-l16", "siglip-so400m", "clip-h14"] = "siglip-b16",
 ) -> TrainConfig:
+    """The run that fine-tunes one of `HUB_IDS`; its folder is runs/finetune/PRETRAINED."""
     return TrainConfig(
         out=f"runs/finetune/{pretrained}",
         samples=1_280_000_000,

@@ -18,6 +18,7 @@ from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, T
 
 
 def recipe() -> TrainConfig:
+    """The release's settings, with our number of samples."""
     return TrainConfig(
         samples=10_000_000,
         batch_size=256 * 32,

@@ -67,6 +67,15 @@ def recipe(
     samples: int | None = None,
     batch_size: int = 128,
 ) -> TrainConfig:
+    """The run of a variant, in runs/miniature; a variant or level that is not the default is appended to the name.
+
+    Args:
+        variant: What is changed, as above.
+        scale: Length of the run, see `SAMPLES`.
+        level: Difficulty of the scenes.
+        samples: Samples seen in total; None: those of `scale`.
+        batch_size: Samples per step.
+    """
     samples = SAMPLES[scale] if samples is None else samples
     words = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
     held_out = f"scenes:{level},size=48,unseen={UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
@@ -91,7 +100,12 @@ def recipe(
 
 
 def _scene_source(world: str, *more: str) -> tuple[str, ...]:
-    """The address of practically endless training scenes, for `data.source`."""
+    """The address of practically endless training scenes, for `data.source`.
+
+    Args:
+        world: simple, hard, or single: scenes of one object.
+        more: More settings of the scenes, as "key=value".
+    """
     settings = (
         f"scenes:{world}",
         "size=48",
@@ -104,6 +118,7 @@ def _scene_source(world: str, *more: str) -> tuple[str, ...]:
 
 
 def _model(variant: Variant, batch_size: int) -> ModelSpec:
+    """The miniature model; clip and siglip have no variances, and clip, which is trained with a softmax, no bias."""
     spec = ModelSpec(
         size="miniature", tokenizer="scenes", init_scale=10.0, init_logit_bias=-math.log(batch_size)
     )
@@ -116,6 +131,7 @@ def _model(variant: Variant, batch_size: int) -> ModelSpec:
 
 
 def _objective(variant: Variant) -> Objective:
+    """Loss terms of a variant in its last stage."""
     full = Objective(inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0)
     alone = replace(full, inclusion=0.0, masked=0.0)
     match variant:
@@ -135,6 +151,10 @@ def _objective(variant: Variant) -> Objective:
 
 
 def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
+    """The stages before the last: twice the softmax on single objects, then the softmax with the inclusion terms.
+
+    The variants that train one loss alone have that loss in the first two stages and no third, and clip has no third.
+    """
     objective = _objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
     first = (
         Stage(
@@ -151,4 +171,5 @@ def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
 
 
 def _masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
+    """How a text's masked view is made; see `MaskingConfig.method`."""
     return "mask" if variant == "mask" else "drop" if variant == "drop" else "general"
