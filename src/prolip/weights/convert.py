@@ -74,14 +74,17 @@ def convert(
 
     Returns:
         The converted model and what happened to its tensors.
+
+    Raises:
+        ValueError: The output folder is not empty, or the target format can't represent the model.
     """
     require_empty_folder(out)
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
     model = resize_model(loaded.model, image_size=image_size, context_length=context_length)
     report = replace(loaded.report, resized=_list_resized(loaded.model, model))
     if to == "probabilistic":
-        model, second = make_probabilistic(model, torch.Generator().manual_seed(seed))
-        report = replace(second, resized=report.resized, unused=(*report.unused, *second.unused))
+        model, made = make_probabilistic(model, torch.Generator().manual_seed(seed))
+        report = replace(made, resized=report.resized, unused=(*report.unused, *made.unused))
     differences: dict[str, float] = {}
     if to == "release":
         release.export_release(model, out)
@@ -93,6 +96,7 @@ def convert(
 
 
 def _list_resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
+    """Sorted names of the tensors whose shape changed."""
     old = before.state_dict()
     return tuple(sorted(name for name, value in after.state_dict().items() if value.shape != old[name].shape))
 
@@ -119,6 +123,7 @@ def print_result(result: ConversionResult) -> None:
 
 
 def _group_by_reason(report: LoadingReport) -> list[str]:
-    reasons = sorted({why for _, why in report.unused})
-    names = {why: [name for name, other in report.unused if other == why] for why in reasons}
-    return [f"{why}: {', '.join(found)}" for why, found in names.items()]
+    """One line per reason for not using tensors: "reason: tensor, tensor"."""
+    reasons = sorted({reason for _, reason in report.unused})
+    names = {reason: [name for name, other in report.unused if other == reason] for reason in reasons}
+    return [f"{reason}: {', '.join(found)}" for reason, found in names.items()]

@@ -57,10 +57,14 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
 
     Args:
         repo_id: `owner/name`.
-        revision: Branch, tag or commit.
+        revision: Branch, tag or commit; None: the default branch.
 
     Returns:
         The folder in the hub's cache.
+
+    Raises:
+        ValueError: If the repository has no model in a known format.
+        OSError: If the hub is unreachable, or the repository is missing, private or gated.
     """
     for config, weights in CONFIG_AND_WEIGHTS:
         if _download(repo_id, config, revision) is None:
@@ -109,13 +113,16 @@ def push(
         model: The model.
         repo_id: `owner/name`; the repository is created if needed.
         private: Whether a new repository is private; None: the hub's default.
-        revision: Branch.
+        revision: Branch; None: the default one.
         message: Commit message.
         license: For a new model card.
         token: Token of the hub.
 
     Returns:
         URL of the repository.
+
+    Raises:
+        OSError: If the upload fails.
     """
     api = HfApi(token=token)
     with tempfile.TemporaryDirectory() as name:
@@ -163,7 +170,10 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
 
 
 def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
-    """A file from the cache or the hub; None if the repository doesn't have it."""
+    """Path of a file in the cache, downloaded if need be; None if the repository doesn't have it.
+
+    Raises OSError with advice if the hub is unreachable, or the repository is missing, private or gated.
+    """
     try:
         return Path(hf_hub_download(repo_id, name, revision=revision))
     except hub.EntryNotFoundError as error:
@@ -200,8 +210,10 @@ def _is_cached(repo_id: str, revision: str | None) -> bool:
 
 
 def _describe(repo_id: str, revision: str | None) -> str:
+    """ "hub repository owner/name at REVISION", for messages."""
     return f"hub repository {repo_id}" + (f" at {revision}" if revision else "")
 
 
 def _first_line(error: Exception) -> str:
+    """First line of an error's message, without its full stop; the error's type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

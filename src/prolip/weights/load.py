@@ -68,6 +68,9 @@ def load(
 
     Returns:
         The model.
+
+    Raises:
+        ValueError, OSError: No model is found, it can't be read, or an argument doesn't fit it.
     """
     if dtype is not None and dtype not in model_folder.WEIGHT_DTYPES:
         raise ValueError(
@@ -80,13 +83,14 @@ def load(
 
 
 def _resolve_device(name: str | torch.device | None) -> torch.device:
+    """The device of `load`: CUDA or the CPU for None; raises ValueError for a device that can't be used."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(f"The device {str(name)!r} is not available: {first}") from None
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"The device {str(name)!r} is not available: {reason}") from None
 
 
 def open_model(
@@ -105,6 +109,7 @@ def open_model(
         The model, with a report of its tensors.
     """
     path = find_model(name_or_path, revision)
+    # the folder of a training run: its model is in a subfolder
     if (path / RUN_MODEL_FOLDER / model_folder.CONFIG_FILE).is_file() and not (
         path / model_folder.WEIGHTS_FILE
     ).exists():
@@ -135,6 +140,10 @@ def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:
 
     Returns:
         A local folder or file.
+
+    Raises:
+        FileNotFoundError: If there is no such model.
+        ValueError: If a revision is given for a model that is not on the hub.
     """
     path, name = Path(name_or_path), str(name_or_path)
     if path.exists():
@@ -163,10 +172,12 @@ def list_shipped_models() -> list[str]:
 
 
 def _load_foreign(source: ForeignModel) -> LoadedModel:
+    """Convert a foreign model by the first format of `FORMATS` that matches; raises ValueError if none does."""
     for format in FORMATS:
         if format.matches(source):
             return _convert(source, format)
-    names, known = sorted(source.tensors), [model_folder.FORMAT, *(format.name for format in FORMATS)]
+    names = sorted(source.tensors)
+    known = [model_folder.FORMAT, *(format.name for format in FORMATS)]
     raise ValueError(
         f"{source.path} is not in a known format ({', '.join(known)}): its "
         f"{len(names)} tensors are called {', '.join(names[:3])}, ..."
@@ -174,6 +185,10 @@ def _load_foreign(source: ForeignModel) -> LoadedModel:
 
 
 def _convert(source: ForeignModel, format: WeightFormat) -> LoadedModel:
+    """Build our model from a foreign one; raises ValueError if config or tensors are not valid for the format.
+
+    A tokenizer that can't be found or downloaded is no error: `tokenizer_error` of the model has the reason.
+    """
     try:
         config = format.read_config(source)
     except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
@@ -193,7 +208,10 @@ def _convert(source: ForeignModel, format: WeightFormat) -> LoadedModel:
 
 
 def _add_tokenizer(model: ProLIP, source: ForeignModel, name: str | None) -> None:
-    """Add the tokenizer of the folder, or the one on the hub that the config names."""
+    """Set the model's tokenizer: that of the folder, or else the one with the hub id `name`, which is downloaded.
+
+    The hub id, if any, is stored in `model.origin`. A model without either stays without a tokenizer.
+    """
     if name:
         model.origin["tokenizer"] = name
     backend = tokenizer_builders.read_folder_tokenizer(source.folder)
@@ -214,6 +232,9 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
 
     Returns:
         A new tokenizer for this model.
+
+    Raises:
+        ValueError: If the folder or repository has no tokenizer.
     """
     if isinstance(tokenizer, Tokenizer):
         return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_lengths(model)))
@@ -234,6 +255,7 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
 
 
 def _get_lengths(model: ProLIP) -> dict[str, Any]:
+    """Settings of a tokenizer that the text tower fixes: vocab_size, context_length and pad_to."""
     tokens = model.config.text.tokenizer
     return {"vocab_size": tokens.vocab_size, "context_length": tokens.context_length, "pad_to": tokens.pad_to}
 

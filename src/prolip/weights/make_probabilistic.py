@@ -15,7 +15,7 @@ from prolip.weights.formats.rules import LoadingReport
 
 
 def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLIP, LoadingReport]:
-    """Make a ProLIP with uncertainty from a deterministic model.
+    """Make a model with uncertainty from a deterministic one, which is not changed.
 
     Image: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped), [UNC] new, the last norm used.
     Text: no causal mask; [UNC] and [CLS] behind the words, [CLS] starting as the end token did. Padding stays attended
@@ -27,6 +27,9 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
 
     Returns:
         The new model, and which tensors were loaded, newly initialized and unused.
+
+    Raises:
+        ValueError: The model has uncertainty already.
     """
     if not model.config.deterministic:
         raise ValueError(
@@ -65,6 +68,7 @@ def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) 
 
 
 def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
+    """Config of the text tower with [UNC] and [CLS] and without a causal mask; CLIP's padding becomes masked."""
     tokens = text.tokenizer if tokenizer is None else tokenizer.config
     if text.pooling == "end" and tokens.end_id is not None:
         # padding with the end token: 0, open_clip's choice, is also a word ("!") and would be masked as one
@@ -78,7 +82,13 @@ def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
 def _concatenate_trained(
     before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Tensors that are partly trained and partly new."""
+    """Tensors by name that are partly trained and partly new: positions, token embeddings, [CLS] of the text.
+
+    Args:
+        before: Config of the deterministic model.
+        old: Its tensors.
+        fresh: Newly initialized tensors of the probabilistic model.
+    """
     image, text, words = fresh["image.positions"], fresh["text.positions"], fresh["text.tokens.weight"]
     classes = before.image.added_tokens  # 1: [CLS] has a trained position; 0: there was none
     context = before.text.tokenizer.context_length
@@ -99,13 +109,26 @@ def _concatenate_trained(
 
 
 def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -> LoadingReport:
+    """Report which tensors were loaded, newly initialized and unused.
+
+    Args:
+        old: Tensors of the deterministic model.
+        fresh: Newly initialized tensors of the probabilistic model.
+        used: Names of our tensors that hold trained values, at least in part.
+
+    Raises:
+        ValueError: A trained tensor is not used, for no known reason.
+    """
     reasons: dict[str, Callable[[str], bool]] = {
         "attention pooling, which [CLS] replaces": lambda name: name.startswith("image.pool."),
         "trained for a softmax: the scale starts at that of sigmoids": lambda name: name == "logit_scale",
     }
-    left = [name for name in old if name not in used]
-    named = {name: next((why for why, holds in reasons.items() if holds(name)), None) for name in left}
-    unexplained = [name for name, why in named.items() if why is None]
+    unused = {
+        name: next((reason for reason, applies in reasons.items() if applies(name)), None)
+        for name in old
+        if name not in used
+    }
+    unexplained = [name for name, reason in unused.items() if reason is None]
     if unexplained:
         raise ValueError(f"Tensors of the deterministic model are not used: {unexplained}")
     new = [
@@ -118,5 +141,5 @@ def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str
     return LoadingReport(
         loaded=tuple(sorted(used)),
         initialized=tuple(new),
-        unused=tuple((k, str(v)) for k, v in sorted(named.items())),
+        unused=tuple((name, str(reason)) for name, reason in sorted(unused.items())),
     )

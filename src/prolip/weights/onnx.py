@@ -34,6 +34,7 @@ class TowerGraph(nn.Module):
         self.tower = tower
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode a batch, see the class; returns mean and log_var, each (B, D)."""
         z = self.model.encode_image(inputs) if self.tower == "image" else self.model.encode_text(inputs)
         return z.mean, z.log_var
 
@@ -42,8 +43,8 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     """Write image.onnx, text.onnx, config.json and tokenizer.json; needs the extra `onnx`.
 
     The graphs take any batch size; the text graph takes any length, too, if padding is masked. Both are run by
-    onnxruntime on random inputs and compared with torch. Weights of more than 1.5 GB are stored beside the graph, in
-    image.onnx.data.
+    onnxruntime on random inputs and compared with torch. Weights of more than 1.5 GB are stored next to the graph,
+    in image.onnx.data.
 
     Args:
         model: A float32 model on the CPU.
@@ -77,6 +78,8 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
             os.replace(path, folder / path.name)
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER_FILE)
+    else:
+        (folder / TOKENIZER_FILE).unlink(missing_ok=True)  # of a model that was exported there before
     write_json(
         folder / CONFIG_FILE, {**make_config_json(model.config, model.origin), "format": "prolip-onnx"}
     )
@@ -84,6 +87,14 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
 
 
 def _export(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
+    """Write one tower as an ONNX file; returns its path.
+
+    Args:
+        graph: The tower; it is exported in eval mode, and its mode is restored.
+        inputs: Pixels or ids that the exporter traces.
+        axes: Axes of `inputs` whose lengths may differ when the graph is run.
+        path: The file. Large weights go to a second file next to it, see `MAX_EMBEDDED_BYTES`.
+    """
     shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
     module = graph.model.image if graph.tower == "image" else graph.model.text
     size = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -104,7 +115,10 @@ def _export(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> P
 
 
 def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
-    """Largest difference between onnxruntime and torch, on the inputs and on one row of them."""
+    """Largest absolute difference of mean and log_var between onnxruntime and torch, by name of the output.
+
+    Compared on the inputs and on one row of them. Raises ValueError if a difference is above `TOLERANCE`.
+    """
     runtime = import_extra("onnxruntime", "onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     worst = dict.fromkeys(TOLERANCE, 0.0)
@@ -112,10 +126,10 @@ def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
         with torch.no_grad():
             expected = Gaussian(*graph(batch))
         found = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
-        for (name, worst_so_far), value, ours in zip(
+        for (name, worst_so_far), output, expected_output in zip(
             worst.items(), found, (expected.mean, expected.log_var), strict=True
         ):
-            difference = _max_difference(torch.from_numpy(value), ours)
+            difference = _max_difference(torch.from_numpy(output), expected_output)
             worst[name] = float(torch.tensor([worst_so_far, difference]).max())  # Python's max would lose NaN
     for name, value in worst.items():
         if not value <= TOLERANCE[name]:
@@ -131,17 +145,17 @@ def _max_difference(a: Tensor, b: Tensor) -> float:
 
 
 def _make_pixels(model: ProLIP) -> Tensor:
+    """Random normalized pixels of three images, (3, 3, S, S), the same on every call."""
     size = model.config.image.preprocessing.size
     return torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
 def _make_ids(model: ProLIP) -> Tensor:
-    """Random ids; the second text ends early, the last is empty."""
+    """Random ids of three texts, (3, T), the same on every call; the second text ends early, the last is empty."""
     rules = model.config.text.tokenizer
     generator = torch.Generator().manual_seed(0)
-    length = (
-        rules.context_length if 1 not in _get_dynamic_text_axes(model) else max(2, rules.context_length // 2)
-    )
+    has_dynamic_length = 1 in _get_dynamic_text_axes(model)
+    length = max(2, rules.context_length // 2) if has_dynamic_length else rules.context_length
     ids = torch.randint(rules.vocab_size, (3, length), generator=generator)
     ids[1, length // 2 :] = rules.pad_id
     ids[2] = rules.pad_id
@@ -151,6 +165,6 @@ def _make_ids(model: ProLIP) -> Tensor:
 
 
 def _get_dynamic_text_axes(model: ProLIP) -> list[int]:
-    """Dynamic axes: the batch, and the length unless the tower attends to padding up to the full context."""
+    """Axes of ids (B, T) that may vary: B, and T unless the tower attends to padding up to the full context."""
     text = model.config.text
     return [0] if text.padding == "attended" and not text.causal else [0, 1]

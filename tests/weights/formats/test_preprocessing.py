@@ -53,6 +53,10 @@ def test_absent_keys_take_the_defaults_of_the_class():
         ({"size": {"shortest_edge": 24}, "crop_size": 20}, "don't give images of 24 pixels"),
         ({"size": {"shortest_edge": 24}, "do_center_crop": False}, "don't give images of 24 pixels"),
         ({"size": {"height": 32, "width": 32}}, "don't give images of 24 pixels"),
+        (
+            {"size": {"height": 24, "width": 24}, "crop_size": 20, "do_center_crop": True},
+            "don't give images of 24 pixels",
+        ),
         ({"do_center_crop": "false"}, "do_center_crop 'false'"),
     ],
 )

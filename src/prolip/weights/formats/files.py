@@ -59,7 +59,7 @@ class ForeignModel:
         return all(name in self.tensors for name in names)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
+        """Shape of a tensor; raises ValueError if it is missing."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: the tensor {name} is missing")
         return tuple(self.tensors[name].shape)
@@ -74,6 +74,10 @@ def read_foreign_model(path: Path, config: Path | None = None) -> ForeignModel:
 
     Returns:
         Its config, tensors and preprocessing.
+
+    Raises:
+        FileNotFoundError: If config or weights are missing.
+        ValueError: If a file can't be read.
     """
     found_config, weights = _find_files(path) if path.is_dir() else (_find_config(path, config), path)
     return ForeignModel(
@@ -92,6 +96,10 @@ def read_weights(path: Path) -> dict[str, Any]:
 
     Returns:
         Its content; mostly tensors by name.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged, holds more than tensors, or is a TorchScript archive.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -115,6 +123,7 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def _read_preprocessing(folder: Path) -> dict[str, Any]:
+    """The image preprocessing of transformers in a folder; empty if it has no such file."""
     for name in PREPROCESSING_FILES:
         if (folder / name).is_file():
             content = read_json(folder / name)
@@ -123,6 +132,7 @@ def _read_preprocessing(folder: Path) -> dict[str, Any]:
 
 
 def _is_torchscript(path: Path) -> bool:
+    """Whether the file is a TorchScript archive, a zip file with constants.pkl."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -130,7 +140,10 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _get_state_dict(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Tensors of a checkpoint or of its `state_dict`, without the prefixes of DDP and torch.compile."""
+    """Tensors of a checkpoint or of its `state_dict`, by name without the prefixes of DDP and torch.compile.
+
+    Values that are no tensors are skipped. Raises ValueError if no tensor is left, or if two get the same name.
+    """
     inner = content.get("state_dict", content)
     if not isinstance(inner, Mapping):
         raise ValueError(f"{path}: its state_dict is a {type(inner).__name__}")
@@ -147,7 +160,10 @@ def _get_state_dict(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]
 
 
 def _find_files(folder: Path) -> tuple[Path, Path]:
-    """Config and weights of a folder."""
+    """Paths of config and weights in a folder, the first pair of `CONFIG_AND_WEIGHTS` that is complete.
+
+    Raises FileNotFoundError if there is none, and ValueError if the weights are sharded.
+    """
     for config, names in CONFIG_AND_WEIGHTS:
         for name in names:
             if (folder / config).is_file() and (folder / name).is_file():
@@ -163,6 +179,10 @@ def _find_files(folder: Path) -> tuple[Path, Path]:
 
 
 def _find_config(path: Path, given: Path | None) -> Path:
+    """The config of a file of weights: `given`, or else the one in its folder.
+
+    Raises FileNotFoundError if there is none.
+    """
     found = (
         [given]
         if given

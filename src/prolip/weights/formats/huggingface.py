@@ -53,6 +53,7 @@ def _matches(source: ForeignModel) -> bool:
 
 
 def _read_config(source: ForeignModel) -> ModelConfig:
+    """Our config of a CLIPModel or SiglipModel; raises ValueError for what we don't support."""
     if source.config.get("quantization_config"):
         raise ValueError(f"{source.path}: quantized weights are not supported; take the original ones")
     return (
@@ -63,6 +64,7 @@ def _read_config(source: ForeignModel) -> ModelConfig:
 
 
 def _parse_clip_config(source: ForeignModel) -> ModelConfig:
+    """Our config of a CLIPModel, without uncertainty."""
     text, vision = (
         _get_tower_config(source, name, defaults)
         for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
@@ -89,6 +91,7 @@ def _parse_clip_config(source: ForeignModel) -> ModelConfig:
 
 
 def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
+    """Our config of a SiglipModel, without uncertainty; raises ValueError if it has no pooling head."""
     text, vision = (
         _get_tower_config(source, name, defaults)
         for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION))
@@ -118,6 +121,10 @@ def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
 
 
 def _get_tower_config(source: ForeignModel, tower: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a tower ("text" or "vision"): the defaults, then those of the file.
+
+    Older files have the key "text_config_dict", too, which takes precedence.
+    """
     given = (source.config.get(f"{tower}_config{suffix}") or {} for suffix in ("", "_dict"))
     merged: dict[str, Any] = dict(defaults)
     for values in given:
@@ -126,6 +133,7 @@ def _get_tower_config(source: ForeignModel, tower: str, defaults: Mapping[str, A
 
 
 def _parse_blocks(values: Mapping[str, Any]) -> TransformerConfig:
+    """Our config of the transformer blocks from the settings of a tower."""
     name = values["hidden_act"]
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act {name!r} is not supported; supported are {sorted(ACTIVATIONS)}")
@@ -137,6 +145,7 @@ def _parse_blocks(values: Mapping[str, Any]) -> TransformerConfig:
 
 # -- rules for tensors ------------------------------------------------------------------------------------------------
 
+# layers of a block: our name -> theirs
 BLOCK = {
     "norm1": "layer_norm1", "attention.out": "self_attn.out_proj", "norm2": "layer_norm2", "mlp.up": "mlp.fc1",
     "mlp.down": "mlp.fc2",
@@ -144,6 +153,7 @@ BLOCK = {
 
 
 def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
+    """Rules for all tensors of the model."""
     clip = source.config["model_type"] == "clip"
     return [
         reshape_rule("logit_scale", "logit_scale"),
@@ -163,6 +173,7 @@ def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
 
 
 def _clip_head_rules() -> list[Rule]:
+    """Rules for the tensors that CLIP has and SigLIP lacks: [CLS], first norm, projections."""
     return [
         copy_rule("image.class_token", "vision_model.embeddings.class_embedding"),
         *layer_rules("image.norm_pre", "vision_model.pre_layrnorm"),
@@ -172,23 +183,31 @@ def _clip_head_rules() -> list[Rule]:
 
 
 def _siglip_head_rules(config: ModelConfig) -> list[Rule]:
+    """Rules for the tensors that SigLIP has and CLIP lacks: bias of patches, attention pooling, text head."""
     width, head = config.image.blocks.width, "vision_model.head"
-    parts = {"out": "attention.out_proj", "norm": "layernorm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
+    layers = {"out": "attention.out_proj", "norm": "layernorm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
     return [
         copy_rule("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),
         reshape_rule("image.pool.probe", f"{head}.probe", width),
         *(
-            part
+            rule
             for kind in ("weight", "bias")
-            for part in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)
+            for rule in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)
         ),
-        *(rule for a, b in parts.items() for rule in layer_rules(f"image.pool.{a}", f"{head}.{b}")),
+        *(
+            rule
+            for our_layer, their_layer in layers.items()
+            for rule in layer_rules(f"image.pool.{our_layer}", f"{head}.{their_layer}")
+        ),
         *layer_rules("text.mean", "text_model.head"),
     ]
 
 
 def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
-    """torch's MultiheadAttention stacks q, k, v; our attention pooling has q and kv as separate layers."""
+    """Rules for q and for kv of our attention pooling, from the stacked q, k, v of torch's MultiheadAttention.
+
+    theirs: name of the stacked tensor, (3 W, W) or (3 W,). kind: "weight" or "bias". width: W.
+    """
     return [
         Rule(f"image.pool.q.{kind}", (theirs,), lambda t: t[:width].contiguous()),
         Rule(f"image.pool.kv.{kind}", (theirs,), lambda t: t[width:].contiguous()),
@@ -196,16 +215,15 @@ def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
 
 
 def _block_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
+    """Rules for all tensors of the blocks of a tower; q, k and v are concatenated. Arguments as `resblock_rules`."""
     found: list[Rule] = []
     for i in range(layers):
-        a, b = f"{ours}.blocks.{i}", f"{theirs}.encoder.layers.{i}"
-        found += [
-            concat_rule(f"{a}.attention.qkv.{kind}", *(f"{b}.self_attn.{x}_proj.{kind}" for x in "qkv"))
-            for kind in ("weight", "bias")
-        ]
-        found += [
-            rule for name, other in BLOCK.items() for rule in layer_rules(f"{a}.{name}", f"{b}.{other}")
-        ]
+        our_block, their_block = f"{ours}.blocks.{i}", f"{theirs}.encoder.layers.{i}"
+        for kind in ("weight", "bias"):
+            parts = [f"{their_block}.self_attn.{part}_proj.{kind}" for part in "qkv"]
+            found.append(concat_rule(f"{our_block}.attention.qkv.{kind}", *parts))
+        for our_layer, their_layer in BLOCK.items():
+            found += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
     return found
 
 

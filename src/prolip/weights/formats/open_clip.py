@@ -56,6 +56,7 @@ def _matches(source: ForeignModel) -> bool:
 
 
 def _read_config(source: ForeignModel) -> ModelConfig:
+    """Our config of an open_clip model; raises ValueError for settings that we don't support."""
     values = source.config.get("model_cfg", source.config)
     if not isinstance(values, Mapping) or "vision_cfg" not in values or "text_cfg" not in values:
         raise ValueError(f"{source.path}: the config of an open_clip model must have vision_cfg and text_cfg")
@@ -100,6 +101,9 @@ def check_known_keys(values: Mapping[str, Any], known: set[str], name: str) -> N
         values: Settings.
         known: Supported keys. Unknown ones are accepted only if they are unset (None or False).
         name: Name of the settings, for messages.
+
+    Raises:
+        ValueError: A setting is unknown.
     """
     unknown = sorted(key for key, value in values.items() if key not in known and value not in (None, False))
     if unknown:
@@ -178,6 +182,11 @@ def parse_activation(tower: Mapping[str, Any], values: Mapping[str, Any]) -> Act
 def _parse_timm_image_config(
     values: Mapping[str, Any], source: ForeignModel, preprocess: Mapping[str, Any]
 ) -> ImageConfig:
+    """Our config of SigLIP's image tower, a ViT of timm; raises ValueError for another model of timm.
+
+    The config has only the name of the timm model: width, depth and patch size are read from shapes and names of
+    tensors, the number of heads from `TIMM_HEADS`.
+    """
     name = str(values["vision_cfg"].get("timm_model_name", ""))
     heads = next((n for prefix, n in TIMM_HEADS.items() if name.startswith(prefix)), None)
     if "siglip" not in name or "gap" in name or heads is None:
@@ -201,6 +210,7 @@ def _parse_timm_image_config(
 
 
 def _parse_text_config(values: Mapping[str, Any], source: ForeignModel) -> TextConfig:
+    """Our config of the text tower, without uncertainty: CLIP's (pool_type argmax) or SigLIP's (last)."""
     text = values["text_cfg"]
     causal, pool = not text.get("no_causal_mask", False), text.get("pool_type", "argmax")
     if text.get("embed_cls"):
@@ -211,9 +221,9 @@ def _parse_text_config(values: Mapping[str, Any], source: ForeignModel) -> TextC
         )
     vocabulary, context = text.get("vocab_size", 49408), text.get("context_length", 77)
     clean = (text.get("tokenizer_kwargs") or {}).get("clean", "lower" if pool == "argmax" else "canonicalize")
-    make = make_clip_tokens if pool == "argmax" else make_siglip_tokens
+    make_tokens = make_clip_tokens if pool == "argmax" else make_siglip_tokens
     return TextConfig(
-        tokenizer=make(vocabulary, context, clean),
+        tokenizer=make_tokens(vocabulary, context, clean),
         blocks=parse_text_blocks(text, values),
         uncertainty="none",
         pooling="end" if pool == "argmax" else "last",
@@ -274,6 +284,7 @@ def make_siglip_tokens(vocabulary: int, context: int, clean: Any = "canonicalize
 
 # -- rules for tensors ------------------------------------------------------------------------------------------------
 
+# layers of a block: our name -> theirs
 BLOCK = {
     "norm1": "ln_1",
     "attention.out": "attn.out_proj",
@@ -288,6 +299,7 @@ TIMM_BLOCK = {
 
 
 def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
+    """Rules for all tensors of the model. Text tensors of a CustomTextCLIP have the prefix `text.`, of a CLIP none."""
     prefix = "text." if "text.positional_embedding" in source.tensors else ""
     image = timm_image_rules(config) if is_siglip(source) else clip_image_rules(config)
     scalars = [reshape_rule("logit_scale", "logit_scale")]
@@ -309,13 +321,11 @@ def resblock_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
     """
     found: list[Rule] = []
     for i in range(layers):
-        a, b = f"{ours}.blocks.{i}", f"{theirs}transformer.resblocks.{i}"
-        found += [
-            copy_rule(f"{a}.attention.qkv.{part}", f"{b}.attn.in_proj_{part}") for part in ("weight", "bias")
-        ]
-        found += [
-            rule for name, other in BLOCK.items() for rule in layer_rules(f"{a}.{name}", f"{b}.{other}")
-        ]
+        our_block, their_block = f"{ours}.blocks.{i}", f"{theirs}transformer.resblocks.{i}"
+        for kind in ("weight", "bias"):
+            found.append(copy_rule(f"{our_block}.attention.qkv.{kind}", f"{their_block}.attn.in_proj_{kind}"))
+        for our_layer, their_layer in BLOCK.items():
+            found += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
     return found
 
 
@@ -386,12 +396,16 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
         reshape_rule("image.positions", f"{trunk}.pos_embed", image.patches, width),
         *layer_rules("image.norm_post", f"{trunk}.norm"),
         reshape_rule("image.pool.probe", f"{trunk}.attn_pool.latent", width),
-        *(rule for a, b in pool.items() for rule in layer_rules(f"image.pool.{a}", f"{trunk}.attn_pool.{b}")),
+        *(
+            rule
+            for ours, theirs in pool.items()
+            for rule in layer_rules(f"image.pool.{ours}", f"{trunk}.attn_pool.{theirs}")
+        ),
         *(
             rule
             for i in range(image.blocks.layers)
-            for a, b in TIMM_BLOCK.items()
-            for rule in layer_rules(f"image.blocks.{i}.{a}", f"{trunk}.blocks.{i}.{b}")
+            for ours, theirs in TIMM_BLOCK.items()
+            for rule in layer_rules(f"image.blocks.{i}.{ours}", f"{trunk}.blocks.{i}.{theirs}")
         ),
     ]
 

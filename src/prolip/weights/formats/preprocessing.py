@@ -53,7 +53,7 @@ def from_transformers(
     Returns:
         Our config.
     """
-    names: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}
+    names: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}  # Pillow's constants
     resample = values.get("resample", 3 if default.interpolation == "bicubic" else 2)
     unsupported = {
         f"resample {resample!r}": resample not in names,
@@ -78,24 +78,35 @@ def from_transformers(
 
 
 def _get_resize_mode(values: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
-    """Shortest edge and center crop, or both edges at once; each must end at the tower's size."""
+    """The resize mode of an image processor: shortest edge and center crop, or "squash", both edges at once.
+
+    Either must give images of `size` pixels, the tower's; else ValueError. A size or crop_size may be a number or a
+    mapping. `default` decides whether an image processor without do_center_crop crops.
+    """
     crop = values.get("do_center_crop", default == "shortest")
-    edges, cut = values.get("size", {}), values.get("crop_size", size)
+    edges, crop_edges = values.get("size", {}), values.get("crop_size", size)
     square = [size, size]
-    both = edges and isinstance(edges, Mapping) and [edges.get("height"), edges.get("width")] == square
-    short = not edges or edges == size or (isinstance(edges, Mapping) and edges.get("shortest_edge") == size)
-    cut_square = cut == size or (isinstance(cut, Mapping) and [cut.get("height"), cut.get("width")] == square)
-    if crop is True and short and cut_square:
+    resizes_both = (
+        edges and isinstance(edges, Mapping) and [edges.get("height"), edges.get("width")] == square
+    )
+    resizes_shortest = (
+        not edges or edges == size or (isinstance(edges, Mapping) and edges.get("shortest_edge") == size)
+    )
+    crops_square = crop_edges == size or (
+        isinstance(crop_edges, Mapping) and [crop_edges.get("height"), crop_edges.get("width")] == square
+    )
+    if crop is True and resizes_shortest and crops_square:
         return "shortest"
-    if both or (crop is False and not edges):
+    if (resizes_both and (crop is not True or crops_square)) or (crop is False and not edges):
         return "squash"
     raise ValueError(
-        f"the image processor's size {edges}, crop_size {cut}, do_center_crop {crop!r} don't give images of {size} "
-        "pixels as we make them (shortest edge and center crop, or both edges at once)"
+        f"the image processor's size {edges}, crop_size {crop_edges}, do_center_crop {crop!r} don't give images "
+        f"of {size} pixels as we make them (shortest edge and center crop, or both edges at once)"
     )
 
 
 def _parse_interpolation(name: str) -> Interpolation:
+    """Our name of open_clip's interpolation; raises ValueError for any other than bicubic and bilinear."""
     known: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
     if name not in known:
         raise ValueError(

@@ -84,6 +84,7 @@ def parse_config(values: Mapping[str, Any], name: str = "config") -> ModelConfig
 
 
 def _parse_image_config(vision: Mapping[str, Any], values: Mapping[str, Any]) -> ImageConfig:
+    """Our config of the image tower; `vision` is vision_cfg, `values` the whole config.json."""
     # OpenAI's mean and deviation for all of them, also for those that started from SigLIP
     return replace(
         open_clip.parse_clip_image_config(vision, values, preprocess={}),
@@ -94,6 +95,7 @@ def _parse_image_config(vision: Mapping[str, Any], values: Mapping[str, Any]) ->
 
 
 def _parse_text_config(text: Mapping[str, Any], values: Mapping[str, Any]) -> TextConfig:
+    """Our config of the text tower and its tokenizer; `text` is text_cfg, `values` the whole config.json."""
     vocabulary, context = text.get("vocab_size", 32100), text.get("context_length", 64)
     if text.get("hf_tokenizer_name"):
         clean = (text.get("tokenizer_kwargs") or {}).get("clean", "canonicalize")
@@ -201,6 +203,10 @@ def make_release_config(model: ProLIP) -> dict[str, Any]:
 
 
 def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, Any]:
+    """A config.json of the release that describes our config.
+
+    `tokenizer` is a hub id, which a vocabulary other than CLIP's needs: ValueError if it is missing.
+    """
     image, text = config.image, config.text
     tower: dict[str, Any] = {
         "width": text.blocks.width, "heads": text.blocks.heads, "layers": text.blocks.layers,
@@ -236,10 +242,12 @@ def _get_mlp_ratio(tower: ImageConfig | TextConfig) -> dict[str, float]:
 
 
 def _get_activation(tower: ImageConfig | TextConfig) -> dict[str, Any]:
+    """act_kwargs of a tower whose GELU is the tanh approximation; empty for other activations."""
     return {"act_kwargs": {"approximate": "tanh"}} if tower.blocks.activation == "gelu_tanh" else {}
 
 
 def _has_release_preprocessing(config: ModelConfig) -> bool:
+    """Whether images are resized and normalized as the release does, at any size."""
     return (
         config.image.preprocessing
         == open_clip.parse_clip_image_config(

@@ -93,7 +93,7 @@ def reshape_rule(ours: str, theirs: str, *shape: int) -> Rule:
     Args:
         ours: Our name.
         theirs: The foreign name.
-        *shape: Of our tensor; none: a scalar.
+        *shape: Shape of our tensor; none: a scalar.
 
     Returns:
         A rule that can't be inverted.
@@ -156,7 +156,8 @@ def apply_rules(
         )
     ours = {rule.ours: _apply_rule(rule, tensors, source) for rule in rules}
     return ours, LoadingReport(
-        loaded=tuple(sorted(ours)), unused=tuple(sorted((k, str(v)) for k, v in unused.items()))
+        loaded=tuple(sorted(ours)),
+        unused=tuple(sorted((name, str(reason)) for name, reason in unused.items())),
     )
 
 
@@ -173,9 +174,9 @@ def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[s
     Raises:
         ValueError: No invertible rule covers one of our tensors.
     """
-    rest = sorted(set(tensors) - {rule.ours for rule in rules if rule.write is not None})
-    if rest:
-        raise ValueError(f"{len(rest)} tensors can't be stored in this format: {join_names(rest)}")
+    uncovered = sorted(set(tensors) - {rule.ours for rule in rules if rule.write is not None})
+    if uncovered:
+        raise ValueError(f"{len(uncovered)} tensors can't be stored in this format: {join_names(uncovered)}")
     return {
         rule.theirs[0]: rule.write(tensors[rule.ours]).contiguous()
         for rule in rules
@@ -184,10 +185,12 @@ def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[s
 
 
 def _find_reason(name: str, ignored: Mapping[str, str]) -> str | None:
+    """Why a foreign tensor is not needed, by the first pattern that matches its whole name; None if none does."""
     return next((reason for pattern, reason in ignored.items() if re.fullmatch(pattern, name)), None)
 
 
 def _apply_rule(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
+    """Our tensor of one rule; raises ValueError with the shapes if the foreign tensors don't fit the rule."""
     parts = [tensors[name] for name in rule.theirs]
     try:
         return rule.read(*parts)
