@@ -55,6 +55,7 @@ class BPRWConfig:
     prior: Prior = "initial"
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
         if not 0.0 < self.alpha < 1e6:
             raise ValueError(f"alpha must be positive and below 1e6, not {self.alpha!r}")
         require_positive_int(self.samples_per_image, "samples_per_image")
@@ -121,7 +122,7 @@ def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BP
 
     Args:
         prompts: Gaussian (C, T, D).
-        observations: (C, N, D).
+        observations: Samples from the images of each class, (C, N, D).
         settings: Settings of BPRW.
 
     Returns:
@@ -171,6 +172,9 @@ def zero_shot_weights(
 
     Returns:
         Mixing weights (C, T) and the state of EM.
+
+    Raises:
+        ValueError: `settings.nearest_images` is None.
     """
     if settings.nearest_images is None:
         raise ValueError("Without labels, BPRWConfig.nearest_images must be set")
@@ -206,8 +210,8 @@ def few_shot_weights(
     Args:
         prompts: Gaussian (C, T, D).
         images: Gaussian (N, D).
-        labels: int64 (N,).
-        shots: Images per class.
+        labels: Index of each image's class, int64 (N,).
+        shots: Number of images per class.
         settings: Settings of BPRW.
         generator: Generator of images and samples.
 
@@ -216,16 +220,19 @@ def few_shot_weights(
     """
     image_indices = choose_shots(labels, len(prompts), shots, generator)
     weights = _prior_weights(prompts, settings)
-    seen = image_indices[:, 0] >= 0
-    if bool(seen.any()):
-        weights[seen] = fit_prompt_weights(
-            prompts[seen], images[image_indices[seen]], settings, generator
+    has_images = image_indices[:, 0] >= 0  # (C,)
+    if bool(has_images.any()):
+        weights[has_images] = fit_prompt_weights(
+            prompts[has_images], images[image_indices[has_images]], settings, generator
         ).weights
     return FewShotWeights(weights, image_indices)
 
 
 def _sample(observed: Gaussian, noise: Tensor) -> Tensor:
-    """observed (C, M, D) and noise (M, S, D) -> (C, M S, D), the samples of an image consecutively."""
+    """Samples from the Gaussians of images: (C, M S, D), the S samples of an image consecutively.
+
+    observed: (C, M, D). noise: (M, S, D), standard normal.
+    """
     return (observed.mean[:, :, None] + observed.std[:, :, None] * noise).flatten(1, 2)
 
 
@@ -237,19 +244,24 @@ def _prior_weights(prompts: Gaussian, settings: BPRWConfig) -> Tensor:
 
 
 def _concatenate(blocks: list[MixingWeights]) -> MixingWeights:
+    """Join the results of blocks of classes."""
     names = ("weights", "iterations", "converged", "log_posterior")
     return MixingWeights(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
 
 
 def _check(prompts: Gaussian, observed: Gaussian) -> None:
+    """Raise unless prompts are (C, T, D), none of them 0, with uncertainty, and observed images (C, M, D)."""
     _check_prompts(prompts)
     check_gaussian(observed, "observed")
-    first, second = tuple(prompts.shape), tuple(observed.shape)
-    if len(second) != 3 or first[::2] != second[::2] or 0 in second:
-        raise ValueError(f"prompts {first} must be (C, T, D) and the observed images {second} (C, M, D)")
+    prompt_shape, image_shape = tuple(prompts.shape), tuple(observed.shape)
+    if len(image_shape) != 3 or prompt_shape[::2] != image_shape[::2] or 0 in image_shape:  # [::2]: C and D
+        raise ValueError(
+            f"prompts {prompt_shape} must be (C, T, D) and the observed images {image_shape} (C, M, D)"
+        )
 
 
 def _check_prompts(prompts: Gaussian) -> None:
+    """Raise ValueError unless prompts are (C, T, D), none of them 0, and have uncertainty."""
     prompts.check_shapes("prompts")  # EM looks at the values
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")

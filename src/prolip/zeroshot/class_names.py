@@ -43,6 +43,7 @@ def read_templates(path: str | Path) -> tuple[str, ...]:
 
 
 def _require_text_file(path: str | Path, entry: str) -> Path:
+    """The path with ~ expanded; FileNotFoundError if it is not a file. entry: what a line holds, for the message."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; expected a text file with one {entry} per line")
@@ -50,5 +51,6 @@ def _require_text_file(path: str | Path, entry: str) -> Path:
 
 
 def _read_resource(name: str) -> tuple[str, ...]:
+    """Lines of a text file that comes with the package."""
     text = resources.files("prolip.zeroshot").joinpath(name).read_text(encoding="utf-8")
     return tuple(text.splitlines())

@@ -26,20 +26,21 @@ def choose_shots(labels: Tensor, num_classes: int, shots: int, generator: torch.
     """Choose random images of each class.
 
     Args:
-        labels: int64 (N,), from 0 to C - 1, on the CPU.
-        num_classes: C.
-        shots: Images per class.
-        generator: On the CPU.
+        labels: Index of each image's class, int64 (N,), from 0 to C - 1, on the CPU.
+        num_classes: C, the number of classes.
+        shots: Number of images per class.
+        generator: Generator of the choice, on the CPU.
 
     Returns:
         Indices, int64 (C, shots). Images of a class with fewer images repeat; -1: the class has none.
     """
     require_positive_int(shots, "shots")
     order, counts = _shuffle_by_class(labels, num_classes, generator)
-    first = (counts.cumsum(0) - counts)[:, None]
-    turns = torch.arange(shots) % counts.clamp_min(1)[:, None]
+    first_of_class = (counts.cumsum(0) - counts)[:, None]
+    # 0, 1, ... within the class; a class with fewer images begins again
+    image_in_class = torch.arange(shots) % counts.clamp_min(1)[:, None]
     padded = torch.cat([order, order.new_tensor([-1])])  # classes without images may index one past the end
-    return torch.where(counts[:, None] > 0, padded[first + turns], -1)
+    return torch.where(counts[:, None] > 0, padded[first_of_class + image_in_class], -1)
 
 
 def split_few_shot(
@@ -48,24 +49,27 @@ def split_few_shot(
     """Split images into test images and images to learn from.
 
     Args:
-        labels: int64 (N,), from 0 to C - 1.
-        num_classes: C.
-        max_per_class: Images to learn from per class; never more than half of the class.
+        labels: Index of each image's class, int64 (N,), from 0 to C - 1.
+        num_classes: C, the number of classes.
+        max_per_class: Largest number of images to learn from per class; never more than half of the class.
         generator: Generator of the choice.
 
     Returns:
         Indices of both; every image is in one of them.
     """
     order, counts = _shuffle_by_class(labels, num_classes, generator)
-    own = labels[order]
-    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[own]  # within its class
+    class_of = labels[order]
+    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[class_of]  # within its class
     is_train = torch.zeros(len(labels), dtype=torch.bool)
-    is_train[order] = rank < (counts // 2).clamp_max(max_per_class)[own]
+    is_train[order] = rank < (counts // 2).clamp_max(max_per_class)[class_of]
     return FewShotSplit((~is_train).nonzero()[:, 0], is_train.nonzero()[:, 0])
 
 
 def _shuffle_by_class(labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of all images, grouped by class and shuffled within, (N,); number of images per class, (C,)."""
+    """Indices of all images, grouped by class and shuffled within, (N,); number of images per class, (C,).
+
+    Raises ValueError unless labels are int64 (N,) from 0 to classes - 1.
+    """
     if labels.ndim != 1 or labels.dtype != torch.int64 or bool(((labels < 0) | (labels >= classes)).any()):
         raise ValueError(f"labels must be int64 (N,) in 0..{classes - 1}")
     order = torch.randperm(len(labels), generator=generator)

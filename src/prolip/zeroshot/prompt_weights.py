@@ -105,7 +105,7 @@ def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
     """
     uncertainty = _uncertainty(prompts)
     _check_count(k, uncertainty.shape[1], "templates")
-    rank = uncertainty.argsort(dim=-1, stable=True).argsort(dim=-1)
+    rank = uncertainty.argsort(dim=-1, stable=True).argsort(dim=-1)  # within the class, from 0
     return _make_weights(rank < k, uncertainty)
 
 
@@ -129,10 +129,10 @@ def effective_prompt_count(weights: Tensor) -> Tensor:
     """Effective number of prompts: exp(entropy).
 
     Args:
-        weights: (..., T), summing to 1.
+        weights: Weights of prompts, (..., T), summing to 1.
 
     Returns:
-        (...,), float64, from 1 to T.
+        The number, (...,), float64, from 1 to T.
     """
     return entropy(weights).exp()
 
@@ -141,28 +141,29 @@ def entropy(weights: Tensor) -> Tensor:
     """Entropy of prompt weights: - sum pi log pi.
 
     Args:
-        weights: (..., T), summing to 1.
+        weights: Weights of prompts, (..., T), summing to 1.
 
     Returns:
-        (...,), float64, in nats, from 0 to ln T.
+        The entropy, (...,), float64, in nats, from 0 to ln T.
     """
     value: Tensor = torch.special.entr(weights.double()).sum(-1)
     return value
 
 
 def _select_below(uncertainty: Tensor, limit: Tensor) -> Tensor:
+    """Weights of the prompts whose uncertainty (C, T) is at most the limit, a scalar or (C, 1)."""
     return _make_weights(uncertainty <= limit + ROUNDING * limit.abs(), uncertainty)
 
 
 def _make_weights(selected: Tensor, uncertainty: Tensor) -> Tensor:
-    """Equal weights for the selected prompts; the least uncertain one where none is selected."""
+    """Equal weights for the selected prompts, bool (C, T); all for the least uncertain one if none is selected."""
     least = one_hot(uncertainty.argmin(-1), uncertainty.shape[-1]).bool()
     selected = torch.where(selected.any(-1, keepdim=True), selected, least)
     return selected.double() / selected.sum(-1, keepdim=True)
 
 
 def _uncertainty(prompts: Gaussian) -> Tensor:
-    """tr(Sigma), (C, T), in float64."""
+    """tr(Sigma) of the prompts, float64 (C, T); ValueError if the model has no uncertainty."""
     _shape(prompts)
     uncertainty = prompts.uncertainty.double()
     if not bool((uncertainty > 0).any()):
@@ -171,6 +172,7 @@ def _uncertainty(prompts: Gaussian) -> Tensor:
 
 
 def _shape(prompts: Gaussian) -> tuple[int, int]:
+    """C and T of prompts (C, T, D); ValueError for another shape or an empty one."""
     check_gaussian(prompts, "prompts")
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
@@ -178,5 +180,6 @@ def _shape(prompts: Gaussian) -> tuple[int, int]:
 
 
 def _check_count(count: int, maximum: int, unit: str) -> None:
+    """Raise ValueError unless the count is from 1 to `maximum`. unit: what the maximum counts, for the message."""
     if not 1 <= count <= maximum:
         raise ValueError(f"The number of prompts to select must be in 1..{maximum} ({unit}), not {count}")

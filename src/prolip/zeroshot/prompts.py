@@ -45,7 +45,7 @@ def embed_class_prompts(
     Args:
         model: The model.
         class_names: C names.
-        templates: T templates.
+        templates: T templates, with {c} for the class name.
         cache: Cache folder of the embeddings; None: no cache.
         batch_size: Texts per forward pass.
         progress: Whether to show a progress bar; None: if stderr is a terminal.
@@ -61,14 +61,14 @@ def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Seq
     """Embed the prompts of every class.
 
     Args:
-        embedder: The embedder.
+        embedder: The model, and how to embed with it.
         class_names: C names.
-        templates: T templates.
+        templates: T templates, with {c} for the class name.
 
     Returns:
         Gaussian (C, T, D), on the CPU.
     """
-    flat = embedder.embed_texts(prompt_texts(class_names, templates))
+    flat = embedder.embed_texts(prompt_texts(class_names, templates))  # (C T, D)
     shape = (len(class_names), len(templates), flat.dim)
     return Gaussian(flat.mean.reshape(shape), flat.log_var.reshape(shape))
 
@@ -82,10 +82,10 @@ def embed_classes(
     """Embed every class as one Gaussian, its pooled prompts.
 
     Args:
-        embedder: The embedder.
+        embedder: The model, and how to embed with it.
         class_names: C names.
-        templates: T templates.
-        variance: See `prolip.mixture.pool`.
+        templates: T templates, with {c} for the class name.
+        variance: Variance of pooled prompts, see `prolip.mixture.pool`.
 
     Returns:
         Gaussian (C, D), on the CPU.
