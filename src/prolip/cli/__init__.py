@@ -77,7 +77,10 @@ def main(args: list[str] | None = None) -> None:
     Bad input ends with one line on stderr and exit code 2. PROLIP_DEBUG=1 shows the traceback.
 
     Args:
-        args: Words of the command line. None: those of the process.
+        args: Words of the command line. None: those of the process. They are recorded in `common.command_line`.
+
+    Raises:
+        SystemExit: As `reported_errors`; also after --help, and by commands that report a failure.
     """
     args = sys.argv[1:] if args is None else args
     common.command_line[:] = args
@@ -93,13 +96,16 @@ def main(args: list[str] | None = None) -> None:
 
 @contextmanager
 def reported_errors(prog: str) -> Iterator[None]:
-    """Turn errors of the user's input into one line on stderr and an exit code.
+    """Turn errors of the user's input inside the `with` block into one line on stderr and an exit code.
+
+    Also makes stdout and stderr escape characters that they can't encode. With PROLIP_DEBUG the error is raised as it
+    is.
 
     Args:
         prog: Name of the program, before the message.
 
-    Returns:
-        A context manager around the command.
+    Yields:
+        None.
 
     Raises:
         SystemExit: 2 for an error of the input, 1 for a closed pipe, 130 for Ctrl-C.
@@ -137,14 +143,21 @@ def run_command(commands: dict[str, Callable[..., None]], prog: str, args: list[
 
 
 def _expand_report(args: list[str]) -> list[str]:
-    """`prolip report RUN` is short for `prolip report page RUN`. (A run in a folder named toy is ./toy.)"""
+    """The words of the command line, with `report RUN` written out as `report page RUN`.
+
+    (A run in a folder with the name of a report command, such as toy, is passed as ./toy.)
+    """
     if args[:1] == ["report"] and len(args) > 1 and args[1] not in (*GROUPS["report"], "-h", "--help"):
         return ["report", "page", *args[1:]]
     return args
 
 
 def _user_errors() -> tuple[type[Exception], ...]:
-    """Errors whose message is enough. Modules that weren't imported raised nothing, so --help needs no torch."""
+    """Exception types whose message is enough for a user, without a traceback.
+
+    PeerError is one of them only if its module was imported, since otherwise nothing raised it: --help needs no
+    torch.
+    """
     from prolip.extras import MissingExtraError
 
     rank_sync = sys.modules.get("prolip.training.rank_sync")

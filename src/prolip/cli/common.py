@@ -50,7 +50,7 @@ class CliEvaluationOptions:
     as_json: Annotated[bool, arg(name="json")] = False
 
     def make_embedder(self) -> Embedder:
-        """Load the model, and wrap it with the cache and the limits of these options."""
+        """Load the model, and wrap it with the cache, the batch size and the limit of bad images of these options."""
         from prolip.embeddings.embedder import Embedder
         from prolip.files import get_cache_folder
         from prolip.weights.load import load
@@ -74,7 +74,10 @@ class CliEvaluationOptions:
             rank_by: Metric, for the default name.
 
         Returns:
-            The folder.
+            The folder: --out, or runs/evaluate/MODEL/DATA, with the metric appended if it isn't csd.
+
+        Raises:
+            ValueError: A file has that name.
         """
         if self.out is None:
             suffix = "" if rank_by == "csd" else f"-{rank_by}"
@@ -104,7 +107,7 @@ class CliEvaluationOptions:
             command: Name of the evaluation.
             folder: Folder of the results.
             result: Result of the evaluator.
-            tables: To print unless --json.
+            tables: Tables to print, unless --json is set.
             draw: Draws figures into a folder and returns their paths.
             other_files: Paths that the evaluator wrote, to be listed too.
         """
@@ -131,7 +134,7 @@ class CliEvaluationOptions:
                 print(f"prolip: no figures: {error}", file=sys.stderr)
         if not self.as_json:
             for path in paths:
-                if path.suffix != ".svg":  # each .svg lies beside its .png
+                if path.suffix != ".svg":  # each .svg is next to its .png
                     print(path)
 
 
@@ -159,9 +162,9 @@ def replace_nonfinite(value: Any) -> Any:
         The copy, with dicts and lists.
     """
     if isinstance(value, Mapping):
-        return {key: replace_nonfinite(one) for key, one in value.items()}
+        return {key: replace_nonfinite(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [replace_nonfinite(one) for one in value]
+        return [replace_nonfinite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -125,7 +125,6 @@ def ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
     world: Literal["simple", "hard"] = "hard",
     unseen: int = 0,
-    seed: int = 0,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Compute the exact probability that a random scene satisfies a caption in the words of scenes.
@@ -136,15 +135,13 @@ def ambiguity(
         captions: Any number of captions.
         world: The distribution of scenes: simple or hard.
         unseen: Pairs of color and shape that are held out, as in prolip data scenes; all others are then more likely.
-        seed: Seed of the pairs.
         as_json: Print JSON instead of a table; the log-ambiguity of a caption that is never true is null.
     """
     from prolip import scenes
-    from prolip.scenes.writer import SceneDatasetSpec
 
     if not captions:
         raise ValueError("no caption was given; an example: prolip data ambiguity 'a red circle'")
-    distribution = SceneDatasetSpec(world_name=world, unseen=unseen, seed=seed).world
+    distribution = scenes.get_world(world, unseen)
     rows = [
         (text, scenes.probability(text, distribution), scenes.log_ambiguity(text, distribution))
         for text in captions

@@ -38,7 +38,7 @@ def embed(
     Args:
         source: Shards (path, glob, range or folder), .csv, .tsv, .parquet, COCO .json, a folder of images, a
             Hugging Face dataset on disk, scenes:hard, or a stream (pipe:..., https://...); with
-            --modality texts also a file of captions alone (.txt, .csv, .parquet, .json).
+            --modality text also a file of captions alone (.txt, .csv, .parquet, .json).
         out: Folder, or address in an object store (s3://, gs://, abfs://): new, or of an earlier run with the same
             model, data and options, which is continued.
         model: Model folder, training run, folder or file of another format, or hub id (owner/name).
@@ -50,7 +50,7 @@ def embed(
         precision: Precision of the means. float16 takes half the space and changes the fourth digit.
         part_size: Samples per file; at most one file is lost if the run is killed.
         batch_size: Images per batch.
-        max_bad_fraction: Fail if a larger fraction of samples is bad. Below it they are skipped and listed in bad.csv.
+        max_bad_fraction: Fail if a larger fraction of samples is bad; else those are skipped and listed in errors.csv.
         device: cpu, cuda, ... None: a GPU if there is one.
         engine: local: in this process. ray: on the cluster at RAY_ADDRESS, or with Ray on this machine (extra ray).
         workers: With ray: processes that hold the model. None: as many as fit.
@@ -82,6 +82,7 @@ def embed(
 
 
 def _summarize(dataset: EmbeddingDataset) -> dict[str, Any]:
+    """Counts and size of a data set for --json: bad samples by reason, and the size of all parts in MB."""
     errors = dataset.count_errors()
     return {
         "storage": str(dataset.storage),

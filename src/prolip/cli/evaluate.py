@@ -51,6 +51,7 @@ def zeroshot(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of all results and the sheet of the most confident errors; returns their paths."""
         from prolip.reports import zeroshot as figures
 
         return [
@@ -86,6 +87,7 @@ def retrieval(
     result = evaluation.evaluate_retrieval(options.make_embedder(), source, positives=positives)
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of the recalls; returns its paths."""
         from prolip.reports import retrieval as figures
 
         return figures.save_retrieval_figure(result, folder / "retrieval")
@@ -123,6 +125,7 @@ def suite(
     result = table.suite_to_json(lines)
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of the tasks; returns its paths."""
         from prolip.reports import suite as figures
 
         return figures.save_suite_figure(result, folder / "suite")
@@ -162,6 +165,7 @@ def hierarcaps(
     )
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of uncertainty by level; returns its paths."""
         from prolip.reports import hierarchy
 
         return hierarchy.save_hierarcaps_figure(result, folder / "hierarcaps")
@@ -190,6 +194,7 @@ def hierarimgs(
     result = evaluation.evaluate_hierarimgs(options.make_embedder(), images, untrained=controls)
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the histograms, and the failures if there are any; returns their paths."""
         from prolip.reports import hierarchy
 
         return hierarchy.save_hierarimgs_figures(result, images, folder)
@@ -244,6 +249,7 @@ def robustness(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of accuracy and uncertainty; returns its paths."""
         from prolip.reports import robustness as figures
 
         return figures.save_robustness_figure(result, folder / "robustness")
@@ -299,6 +305,7 @@ def prompts(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figures of the learned prompt weights, if any were learned; returns their paths."""
         from prolip.reports import prompts as figures
 
         if not result["learned"]:
@@ -352,6 +359,7 @@ def uncertainty(
     result = evaluation.analyze_uncertainty(pairs, num_examples=examples, seed=require_seed(seed))
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of all results, the sheets of examples and the 2-D plot; returns their paths."""
         from prolip.reports import plane
         from prolip.reports import uncertainty as figures
 
@@ -389,6 +397,7 @@ def background(
     )
 
     def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of the uncertainties and the sheet of examples; returns their paths."""
         from prolip.reports import uncertainty as figures
 
         return [
@@ -413,6 +422,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def _open_labeled(data: Path, classes: Path | None, templates: Path | None = None) -> LabeledData:
+    """Open images with classes, with the names and templates that the user chose.
+
+    Args:
+        data: Folder of the images.
+        classes: Text file of class names; "imagenet": CLIP's 1000; None: the data's own.
+        templates: As for `_read_templates`; None: the data's own.
+    """
     from prolip.data.sources.labeled import open_labeled
     from prolip.zeroshot.class_names import imagenet_class_names, read_class_names
 
@@ -423,6 +439,7 @@ def _open_labeled(data: Path, classes: Path | None, templates: Path | None = Non
 
 
 def _read_templates(path: Path | None) -> tuple[str, ...] | None:
+    """Templates with {c} of a text file; of "imagenet", CLIP's 80; None for None."""
     from prolip.zeroshot import class_names
 
     if path is None:

@@ -91,6 +91,7 @@ def filter_(
 
 
 def _make_outcome_table(result: FilterResult) -> Table:
+    """Table of the number of samples by outcome, bad ones by reason, with the threshold below it."""
     from prolip.console import format_number, format_percent, make_table
 
     summary = result.summary
@@ -109,6 +110,7 @@ def _make_outcome_table(result: FilterResult) -> Table:
 
 
 def _make_truth_tables(result: FilterResult) -> list[Table]:
+    """Table of precision and recall against the ground truth, and at random; [] without a ground truth."""
     from prolip.console import format_percent, make_table
 
     truth = result.counts.ground_truth

@@ -27,7 +27,7 @@ def page(
 
     Example: prolip report runs/miniature --compare clip=runs/clip
 
-    Sections without data are left out. The page is one file and needs no network.
+    Sections without data are omitted. The page is one file and needs no network.
 
     Args:
         run: Folder that prolip train wrote.

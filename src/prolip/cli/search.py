@@ -72,7 +72,7 @@ def search(
     Example: prolip search database "a red circle" -k 20 --where "uncertainty < 0.4" --sheet found.png
 
     Args:
-        database: That `prolip index` wrote.
+        database: Folder or address of the database that `prolip index` wrote.
         text: Query text; or --image.
         image: Query image.
         k: Number of results.
@@ -85,7 +85,7 @@ def search(
         candidates: Number of nearest items to rerank. None: ten per result, at least 200.
         exact: Compare with every item, even if there is an index.
         model: Path of the model. None: the path at which it was when the items were embedded.
-        sheet: File for a sheet of the images (.png, and .svg beside it).
+        sheet: File for a sheet of the images (.png, and .svg next to it).
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of a table.
     """

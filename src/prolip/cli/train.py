@@ -25,6 +25,9 @@ def train(args: list[str]) -> None:
 
     Args:
         args: The words after `prolip train`.
+
+    Raises:
+        SystemExit: 0 after help was printed.
     """
     from prolip.training import recipes
 

@@ -32,7 +32,7 @@ def convert(
             log-variances added, for fine-tuning. release: the format of the ProLIP release. onnx: both towers as ONNX
             graphs (extra onnx).
         revision: Branch, tag or commit of a hub id.
-        config: Config of a weight file without one beside it (a file of open_clip's model_configs works).
+        config: Config of a weight file without one next to it (a file of open_clip's model_configs works).
         tokenizer: Folder or hub id of a tokenizer, for weights without one.
         image_size: Resize the position embeddings to this image size in pixels.
         context_length: Resize the position embeddings to this number of tokens, as LongProLIP does.
