@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Some machines forbid bytecode by their environment: every process that a test starts would compile prolip anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test test-slow test-all check bench reproduce figures map format constraints clean
 .DEFAULT_GOAL := help
 
@@ -26,10 +29,10 @@ check: $(STAMP)
 	@$(BIN)/mypy
 
 test: check  ## style, types, and the quick tests
-	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -rs --durations=5
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -rs --durations=5
 
 test-slow: $(STAMP)  ## what takes longer
-	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow --durations=5
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m slow --durations=5
 
 test-all: test test-slow  ## every test that this machine can run
 

@@ -16,7 +16,7 @@ from prolip.preprocessing.tokenizer_builders import train_word_level
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("prolip")
 
 

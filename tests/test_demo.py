@@ -165,6 +165,7 @@ def test_overwrite_renames_the_old_run_without_asking(recorded_demo, answer):
     assert recorded_demo.runs == {"scenes-demo": 0, "scenes-demo.old": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"seed": 1}, {"samples": 96}])
 def test_other_settings_train_another_run_and_keep_the_old_one(recorded_demo, other):
     recorded_demo(**other)
@@ -174,6 +175,7 @@ def test_other_settings_train_another_run_and_keep_the_old_one(recorded_demo, ot
     assert read_config(recorded_demo.out / "scenes-demo").samples == other.get("samples", 64)
 
 
+@pytest.mark.slow
 def test_stopped_demo_is_resumed(empty_demo, monkeypatch):
     """Six steps, stopped in the third."""
     next_batch = BatchStream.next_batch

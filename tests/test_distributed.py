@@ -6,7 +6,6 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
@@ -15,6 +14,7 @@ from prolip import distributed
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import GlobalBatch, MaskedPairs, Objective
+from tests.processes import start_ranks
 
 OBJECTIVES = {
     "ppcl and all": Objective(inclusion=0.3, masked=0.7, vib=0.1),
@@ -155,8 +155,9 @@ def check_gather(rank, world, sizes):
         distributed.all_gather(rows, [9] * world)
 
 
+@pytest.mark.slow
 def test_ranks_give_the_loss_and_gradients_of_one_process(tmp_path):
-    mp.spawn(run_rank, args=(str(tmp_path),), nprocs=max(SIZES))
+    start_ranks(run_rank, (str(tmp_path),), max(SIZES))
 
 
 def test_functions_are_no_ops_without_a_process_group():

@@ -187,6 +187,7 @@ def test_package_step_times_every_phase():
     assert all(value > 0 for value in ours.seconds.values())
 
 
+@pytest.mark.slow
 def test_train_command(capsys, monkeypatch):
     monkeypatch.setattr(train, "PRODUCT", 64)
     monkeypatch.setattr(train, "MIN_SECONDS", 1e-9)

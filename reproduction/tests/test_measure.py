@@ -11,6 +11,8 @@ from reproduction.table import CLAIMS
 from reproduction.targets import TARGETS
 from reproduction.variants import COST
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def numbers(scenes_model, evaluation_data):

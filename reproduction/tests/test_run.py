@@ -55,6 +55,7 @@ def test_run_missing_skips_existing_cells(bench):
     assert [name for name, _ in bench.trained] == ["prolip-0", "prolip-1"]
 
 
+@pytest.mark.slow
 def test_run_missing_reruns_changed_recipe(bench):
     first = read_cell(bench.run(("prolip", 0))[0])
     bench.lr = 2e-3
