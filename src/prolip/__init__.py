@@ -54,7 +54,10 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    """PEP 562: `import prolip` stays quick, torch comes with the first name that needs it."""
+    """Import a public name from its module on first access (PEP 562): `import prolip` doesn't import torch.
+
+    The value is stored in the module's globals, so that this runs once per name.
+    """
     if name not in _HOME:
         raise AttributeError(f"module 'prolip' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
@@ -63,4 +66,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Names of the module, including public names that have not been resolved yet: for `dir` and completion."""
     return sorted({*globals(), *__all__})

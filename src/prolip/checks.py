@@ -137,14 +137,17 @@ def require_choice(value: str, choices: Sequence[str], name: str) -> None:
 
 
 def check_points(points: Tensor, name: str) -> Tensor:
-    """Finite floating-point vectors (..., D), or an error that names them.
+    """Check that points are finite floating-point vectors. Reads the data (synchronizes a GPU).
 
     Args:
-        points: The vectors.
-        name: For the message.
+        points: (..., D).
+        name: Name of the points, for the message.
 
     Returns:
         The same tensor.
+
+    Raises:
+        TypeError, ValueError: Another type, no axes, or values that are not finite.
     """
     require_float_tensor(points, name)
     if points.ndim == 0:
@@ -158,7 +161,7 @@ def forbid_double_backward(name: str) -> None:
     """Raise RuntimeError in a hand-written backward that is itself differentiated: it would count as constant.
 
     Args:
-        name: Start of the message: the function.
+        name: Start of the message, which names the function.
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(f"{name}: create_graph and Hessians are not supported")

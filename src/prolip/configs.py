@@ -71,32 +71,36 @@ def require_field_types(config: Any) -> None:
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, None among them; any other type alone.
+    """List the member types of a union; a hint that is no union is its only member.
 
     Args:
         hint: A type hint.
 
     Returns:
-        The member types.
+        The member types; `NoneType` is one of them for an optional value.
     """
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _build_value(hint: Any, value: object, name: str) -> Any:
-    """The value of a field: a nested dataclass, a tuple (JSON has lists), or the value itself."""
+    """Convert a JSON value to the type of its field: nested dataclass, tuple (JSON has lists), or the value itself.
+
+    `name` is the path of the field for messages, such as "config.image.patch_size".
+    """
     if len(members := union_members(hint)) > 1:
         if value is None:
             return None
-        (hint,) = (member for member in members if member is not NoneType)
+        (hint,) = (member for member in members if member is not NoneType)  # unions are `X | None` here
     if is_dataclass(hint):
         return build_dataclass(hint, value, name)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
-        first = get_args(hint)[0]
-        return tuple(_build_value(first, part, f"{name}[{i}]") for i, part in enumerate(value))
+        element_hint = get_args(hint)[0]
+        return tuple(_build_value(element_hint, part, f"{name}[{i}]") for i, part in enumerate(value))
     return value
 
 
 def _is_instance(value: object, hint: Any) -> bool:
+    """Whether a value has the type of a hint that is no union. An int is a float, but a bool is neither."""
     if get_origin(hint) is Literal:
         return True  # require_literals has checked it
     if get_origin(hint) is tuple:
@@ -107,6 +111,7 @@ def _is_instance(value: object, hint: Any) -> bool:
 
 
 def _describe_hint(hint: Any) -> str:
+    """Name a type for messages: "a whole number", "a tuple of strings"."""
     if get_origin(hint) is tuple:
         return f"a tuple of {_describe_hint(get_args(hint)[0]).removeprefix('a ')}s"
     names = {

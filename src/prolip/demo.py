@@ -76,7 +76,7 @@ def run_demo(
 
 
 def _is_same_run(config: TrainConfig) -> bool:
-    """Whether the folder holds a run with this config, finished or not."""
+    """Whether the folder `config.out` holds a run with this config, finished or not."""
     folder = Path(config.out)
     return is_run(folder) and not compare_configs(read_config(folder).to_dict(), config.to_dict())
 
@@ -90,6 +90,10 @@ def _accepts_existing(console: Console, out: Path) -> bool:
 
 
 def _train(console: Console, config: TrainConfig, overwrite: bool) -> None:
+    """Train the model, or resume its training. A run that was made with another config is moved aside first.
+
+    Raises KeyboardInterrupt if a signal stopped the training before the final model was written.
+    """
     folder = Path(config.out)
     if is_run(folder) and (overwrite or not _is_same_run(config)):
         move_aside(folder)
@@ -114,5 +118,6 @@ def _print_headline(page: ReportPage) -> None:
 
 
 def _print_path(console: Console, path: Path) -> Path:
+    """Print where the report is; returns the path."""
     console.print(f"Report, to open in a browser: {path}", soft_wrap=True)
     return path

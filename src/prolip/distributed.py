@@ -90,7 +90,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     """The sum of a detached value over ranks, for logging.
 
     Args:
-        value: Value of any shape, the same on each rank.
+        value: A tensor of any shape; the shape must be the same on each rank.
 
     Returns:
         A detached tensor of the same shape.
@@ -106,6 +106,10 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
+        """Gather rows (n_r, ...) of all ranks: (sum of n_r, ...). `sizes` has n_r of each rank.
+
+        Collectives need equal sizes: rows are padded to the size of the largest rank; the padding is then cut.
+        """
         ctx.sizes = sizes
         padded = _pad_rows(rows, max(sizes))
         gathered = rows.new_empty((len(sizes) * max(sizes), *rows.shape[1:]))
@@ -115,15 +119,16 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Sum the gradient over ranks; returns the part of this rank's rows, (n_r, ...), and None for sizes."""
         forbid_double_backward("all_gather has a first derivative only")
         sizes: list[int] = ctx.sizes
         padded = torch.cat([_pad_rows(part, max(sizes)) for part in grad.split(sizes)])
-        own = grad.new_empty((max(sizes), *grad.shape[1:]))
-        dist.reduce_scatter_single(own, padded)
-        return own[: sizes[rank()]], None
+        own_padded = grad.new_empty((max(sizes), *grad.shape[1:]))
+        dist.reduce_scatter_single(own_padded, padded)
+        return own_padded[: sizes[rank()]], None
 
 
 def _pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Pad with rows of zeros to `count`: collectives need equal sizes."""
+    """Append rows of zeros, so that there are `count` rows: collectives need equal sizes."""
     missing = rows.new_zeros((count - rows.shape[0], *rows.shape[1:]))
     return torch.cat([rows, missing])

@@ -13,8 +13,8 @@ def inspect_installation() -> dict[str, Any]:
     """Collect versions, extras and hardware.
 
     Returns:
-        A dict for JSON: that of `describe_machine`, and cpu_instructions, bf16, extras (missing modules by extra) and
-        hub_offline.
+        A dict for JSON: that of `describe_machine`, and cpu_instructions (torch's name of the instruction set), bf16
+        (whether it is fast), extras (missing modules by extra) and hub_offline (whether HF_HUB_OFFLINE is set).
     """
     import torch
 
@@ -28,10 +28,10 @@ def inspect_installation() -> dict[str, Any]:
 
 
 def list_advice(installation: dict[str, Any]) -> list[str]:
-    """What the user may want to change.
+    """List what the user may want to change in the installation.
 
     Args:
-        installation: Installation of `inspect_installation`.
+        installation: Result of `inspect_installation`.
 
     Returns:
         One sentence per item.
@@ -56,7 +56,7 @@ def print_installation(installation: dict[str, Any]) -> None:
     """Print a table, and advice below it.
 
     Args:
-        installation: Installation of `inspect_installation`.
+        installation: Result of `inspect_installation`.
     """
     from prolip.console import make_console, make_table
 
@@ -82,7 +82,10 @@ def print_installation(installation: dict[str, Any]) -> None:
 
 
 def _has_fast_bfloat16() -> bool:
-    """Whether hardware multiplies bfloat16: a CPU without it is many times slower than with float32."""
+    """Whether the GPU or, without one, the CPU multiplies bfloat16 in hardware.
+
+    On a CPU that doesn't, bfloat16 is many times slower than float32. Reads /proc/cpuinfo; False where there is none.
+    """
     import torch
 
     if torch.cuda.is_available():

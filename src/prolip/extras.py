@@ -46,7 +46,16 @@ def import_extra(module: str, extra: str) -> ModuleType:
 
 
 def install_command(*names: str) -> str:
-    """The command that installs extras, for messages. (From a checkout: the package is not on an index.)"""
+    """The sentence with the command that installs extras, for messages.
+
+    The command installs from a checkout: the package is not on an index.
+
+    Args:
+        *names: Keys of `EXTRAS`.
+
+    Returns:
+        A sentence.
+    """
     return f"In the checkout, run: .venv/bin/pip install -c constraints.txt -e '.[{','.join(names)}]'"
 
 

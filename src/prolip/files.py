@@ -178,7 +178,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def _add_file_name(path: Path) -> Iterator[None]:
-    """An OSError without a file name ("No space left on device") gets the file's."""
+    """Add the path to an OSError that names no file ("No space left on device"), and raise it again."""
     try:
         yield
     except OSError as error:
@@ -188,6 +188,7 @@ def _add_file_name(path: Path) -> Iterator[None]:
 
 
 def _is_running(process: int) -> bool:
+    """Whether a process with this id exists, also one of another user."""
     try:
         os.kill(process, 0)  # signal 0 only asks whether the process exists
     except ProcessLookupError:

@@ -93,7 +93,7 @@ class Gaussian:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Gaussian:
-        """Index the batch axes; the last axis, D, is never indexed: z[0], z[mask], z[..., 0]."""
+        """Index the batch axes as a tensor is indexed: z[0], z[mask], z[..., 0]. The last axis, D, is never indexed."""
         index = index if isinstance(index, tuple) else (index,)
         if not any(part is Ellipsis for part in index):
             index = (*index, Ellipsis)
@@ -101,7 +101,10 @@ class Gaussian:
         return Gaussian(self.mean[index], self.log_var[index])
 
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
-        """As `Tensor.to`. A dtype below float32 is applied to the mean only: exp() magnifies rounding errors."""
+        """As `Tensor.to`. A dtype below float32 is applied to the mean only: exp() magnifies rounding errors.
+
+        Raises TypeError for a dtype that is not floating-point.
+        """
         mean, log_var = self.mean.to(*args, **kwargs), self.log_var.to(*args, **kwargs)
         if not mean.is_floating_point():
             raise TypeError(f"a Gaussian can't be converted to {mean.dtype}")
@@ -139,6 +142,9 @@ class Gaussian:
 
         Returns:
             The Gaussian itself.
+
+        Raises:
+            TypeError, ValueError: The message has the name, and what is wrong.
         """
         for leaf, part in ((self.mean, "mean"), (self.log_var, "log_var")):
             require_float_tensor(leaf, f"{name}: {part}")
@@ -154,7 +160,16 @@ class Gaussian:
         return self
 
     def check(self, name: str = "the Gaussian") -> Gaussian:
-        """`check_shapes`, and check that values are finite. Reads the data (synchronizes a GPU)."""
+        """`check_shapes`, and check that means are finite and log-variances at most `MAX_LOG_VAR`.
+
+        Reads the data (synchronizes a GPU), except while torch.compile traces.
+
+        Args:
+            name: Name of the Gaussian, for messages.
+
+        Returns:
+            The Gaussian itself.
+        """
         self.check_shapes(name)
         if torch.compiler.is_compiling():
             return self
@@ -191,6 +206,10 @@ class MeanTrace:
 
 
 def _collect_leaves(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
+    """Lists of all means and of all log-variances, in order; raises ValueError if there are none or if D differs.
+
+    `verb` is the name of the calling class method, for messages.
+    """
     if not gaussians:
         raise ValueError(f"Gaussian.{verb} needs at least one Gaussian")
     if len({z.dim for z in gaussians}) > 1:
@@ -207,6 +226,9 @@ def check_gaussian(z: Gaussian, name: str) -> Gaussian:
 
     Returns:
         z.
+
+    Raises:
+        TypeError, ValueError: It is no Gaussian, or one that `Gaussian.check` refuses.
     """
     if not isinstance(z, Gaussian):
         raise TypeError(f"{name} must be a Gaussian, not {describe_type(z)}")
@@ -219,7 +241,7 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def _format_uncertainty_range(z: Gaussian) -> str:
-    """', uncertainty 0.0145 to 0.0599', or '' if the tensors hold no values."""
+    """The last part of a repr, such as ', uncertainty 0.0145 to 0.0599'; '' if the tensors hold no values."""
     if z.log_var.is_meta or z.log_var.numel() == 0 or torch.compiler.is_compiling():
         return ""
     try:
@@ -230,7 +252,10 @@ def _format_uncertainty_range(z: Gaussian) -> str:
 
 
 def _register_pytree(cls: type, first: str, second: str) -> None:
-    """Make a two-tensor value a pytree node, so that DDP, FSDP and torch.compile see its tensors."""
+    """Make a class of two tensors a pytree node, so that DDP, FSDP and torch.compile see its tensors.
+
+    `first` and `second` are the attributes that hold the tensors, in the order of the constructor's arguments.
+    """
     keys = (_pytree.GetAttrKey(first), _pytree.GetAttrKey(second))
 
     def leaves(value: Any) -> tuple[Any, Any]:

@@ -57,17 +57,21 @@ def pool(
 
 
 def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
-    """log sum over T of factor exp(log_values): (..., T, D) -> (..., D). A factor may be 0, and has a gradient."""
+    """log sum over T of factor exp(log_values): (..., T, D) -> (..., D).
+
+    `factor` is (..., T, 1), at least 0; gradients flow to it, also where it is 0.
+    """
     if is_in_range(log_values, -SAFE_LOG, SAFE_LOG):
         return (factor.mT @ log_values.exp())[..., 0, :].log()
-    top = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
-    top = torch.where(torch.isfinite(top), top, 0.0)  # all points: log 0 below
-    scaled = (log_values - top).clamp_max(80.0).exp()  # one of factor 0 may lie far above the top
-    return (factor * scaled).sum(-2).log() + top[..., 0, :]
+    # logsumexp by hand: the maximum over the values of positive factor is subtracted before exp and added after log
+    largest = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
+    largest = torch.where(torch.isfinite(largest), largest, 0.0)  # all are points: the result is log 0
+    scaled = (log_values - largest).clamp_max(80.0).exp()  # a value of factor 0 may lie far above the largest
+    return (factor * scaled).sum(-2).log() + largest[..., 0, :]
 
 
 def _normalize_weights(prompts: Gaussian, weights: Tensor | None) -> Tensor:
-    """Weights that sum to 1, (..., T), in the dtype of log_var."""
+    """Weights that sum to 1 over T, (..., T) or (T,), in the dtype of log_var; uniform ones for None. Checks them."""
     shape = prompts.shape[:-1]
     if weights is None:
         return prompts.log_var.new_full(shape, 1.0 / shape[-1])
@@ -158,7 +162,7 @@ def fit_mixing_weights(
         raise ValueError(
             "densities overflow: observations are too far from the components, or variances too small"
         )
-    extra = _expand_per_class(alpha, shape, log_density, "alpha") - 1.0
+    extra = _expand_per_class(alpha, shape, log_density, "alpha") - 1.0  # pseudo-counts of the prior
     if not bool(((extra > -1) & (extra < 1e100)).all()):
         raise ValueError("alpha must be positive and below 1e100")
     if not 0.0 <= tolerance < 1.0 or max_iterations < 1:
@@ -177,27 +181,21 @@ def _run_em(pi: Tensor, problem: _EMProblem, tolerance: float, max_iterations: i
     """Step pi (C, T) in place, each class until it has converged. Returns iterations (C,) and converged (C,)."""
     iterations = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
     converged = torch.zeros(len(pi), dtype=torch.bool, device=pi.device)
-    active = torch.arange(len(pi), device=pi.device)  # the classes of `problem`
-    moving_classes = torch.ones(
-        len(pi), dtype=torch.bool, device=pi.device
-    )  # of those, the ones that have not converged
+    active = torch.arange(len(pi), device=pi.device)  # the class of each row of `problem`
+    unconverged = torch.ones(len(pi), dtype=torch.bool, device=pi.device)  # rows of `problem`
     for _ in range(max_iterations):
         new = problem.step(pi[active])
-        moving = (new - pi[active]).abs().amax(-1) > tolerance
-        pi[active[moving_classes]] = new[moving_classes]
-        iterations[active[moving_classes]] += 1
-        moving_classes &= moving
-        converged[active] = ~moving_classes
-        if not bool(moving_classes.any()):
+        changes = (new - pi[active]).abs().amax(-1) > tolerance
+        pi[active[unconverged]] = new[unconverged]
+        iterations[active[unconverged]] += 1
+        unconverged &= changes
+        converged[active] = ~unconverged
+        if not bool(unconverged.any()):
             break
-        if int(moving_classes.sum()) < 0.7 * len(
-            active
-        ):  # copying the remaining classes pays once enough have stopped
-            active, problem, moving_classes = (
-                active[moving_classes],
-                problem.select(moving_classes),
-                moving_classes[moving_classes],
-            )
+        # copying the remaining classes pays once enough have converged
+        if int(unconverged.sum()) < 0.7 * len(active):
+            active, problem = active[unconverged], problem.select(unconverged)
+            unconverged = unconverged[unconverged]
     return iterations, converged
 
 
@@ -231,13 +229,15 @@ class _EMProblem:
 
     @classmethod
     def create(cls, log_density: Tensor, extra: Tensor) -> _EMProblem:
+        """Scale the densities; log_density is (C, M, T), extra (C, T)."""
         return cls(log_density, (log_density - log_density.amax(-1, keepdim=True)).exp_(), extra)
 
     def select(self, classes: Tensor) -> _EMProblem:
+        """The problem of some of its classes; `classes` is a mask (C,)."""
         return _EMProblem(self.log_density[classes], self.density[classes], self.extra[classes])
 
     def step(self, pi: Tensor) -> Tensor:
-        """One EM step for all classes: (C, T) -> (C, T)."""
+        """One EM step of the weights of all classes, see `fit_mixing_weights`: (C, T) -> (C, T), a new tensor."""
         counts = self._counts(pi)
         new = (counts + self.extra).clamp_min(0.0)
         total = new.sum(-1, keepdim=True)
@@ -257,12 +257,16 @@ class _EMProblem:
 
 
 def _log_posterior(pi: Tensor, log_density: Tensor, extra: Tensor) -> Tensor:
-    """Up to the Dirichlet's constant, over the weights that are not 0 (at 0, an alpha below 1 would add infinity)."""
+    """Log posterior (C,) of weights pi (C, T), without the Dirichlet's constant; `extra` is alpha - 1.
+
+    The prior is summed over the weights that are not 0 only: at 0, an alpha below 1 would add infinity.
+    """
     likelihood = torch.logsumexp(log_density + pi.log()[:, None, :], dim=-1).sum(-1)
     return likelihood + torch.xlogy(extra, torch.where(pi > 0, pi, 1.0)).sum(-1)
 
 
 def _check_classes(observations: Tensor, components: Gaussian) -> None:
+    """Raise TypeError or ValueError unless observations are (C, M, D) and components (C, T, D), finite, not empty."""
     check_points(observations, "observations")
     check_gaussian(components, "components")
     shapes = f"observations {tuple(observations.shape)} and components {tuple(components.shape)}"
@@ -275,7 +279,7 @@ def _check_classes(observations: Tensor, components: Gaussian) -> None:
 
 
 def _expand_per_class(value: float | Tensor, shape: tuple[int, int], like: Tensor, name: str) -> Tensor:
-    """Expand a number, (T,) or (C, T) to a new (C, T) in float64."""
+    """Expand a number, (T,) or (C, T) to a new tensor of `shape` (C, T), with dtype and device of `like`."""
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.ndim not in (0, 1, 2) or tensor.shape != shape[2 - tensor.ndim :]:
         raise ValueError(f"{name} {tuple(tensor.shape)} must be a number, {shape[1:]} or {shape}")

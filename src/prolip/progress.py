@@ -19,7 +19,7 @@ def progress_bar(
         description: Text before the bar.
         total: Number of items; None: unknown.
         unit: Name of the items, for the rate.
-        show: None: if stderr is a terminal.
+        show: Whether to show the bar; None: if stderr is a terminal.
 
     Returns:
         A context manager; its value is a function that advances the bar by a number of items.
@@ -32,6 +32,8 @@ def progress_bar(
     from rich.text import Text
 
     class Rate(ProgressColumn):
+        """Items per second since the start."""
+
         def render(self, task: Task) -> Text:
             return Text(f"{task.completed / task.elapsed:,.3g} {unit}/s" if task.elapsed else "")
 
