@@ -37,6 +37,7 @@ FIRST, SECOND = (f"scenes:simple,size=32,length={length},seed=5" for length in (
 CLIP = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)
 OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
 STEPS = 14
+PROJECT = Path(__file__).parents[2]
 
 
 def config(
@@ -424,8 +425,11 @@ def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path):
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     for name, die in (("whole", None), ("run", [1, 7])):
         options = json.dumps({"out": str(tmp_path / name), "die": die})
-        done = subprocess.run([sys.executable, *words, __file__, options], capture_output=True, timeout=300)
-        assert done.returncode == 0, (done.stderr, said(tmp_path / name))
+        done = subprocess.run(
+            [sys.executable, *words, "--module", "tests.training.test_resume", options],
+            capture_output=True, text=True, timeout=300, cwd=PROJECT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
     wanted = collect_results(tmp_path / "whole")
     assert wanted["ranks"].keys() == {"rank-00000.json", "rank-00001.json"}

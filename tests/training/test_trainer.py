@@ -299,7 +299,7 @@ def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
 @pytest.mark.slow
 def test_the_miniature_learns_scenes(tmp_path):
     """A thousand held-out scenes by their complete captions: chance is 0.1 %. All four stages are gone through."""
-    words = ["samples=16000", f"out={tmp_path / 'run'}", "log.display=none", "data.workers=0"]
+    words = ["samples=25600", f"out={tmp_path / 'run'}", "log.display=none", "data.workers=0"]
     config = recipes.load_recipe("miniature").build_config([*words, "log.tensorboard=false"])
     lines = read_metrics(trainer.train(config))
     terms = [line["loss/clip"] for line in lines if "loss/clip" in line]
