@@ -95,7 +95,7 @@ def test_files_without_tensors(tmp_path, content, message):
 def test_torchscript_archives_are_refused(tmp_path):
     shutil.copy(RELEASE / "config.json", tmp_path)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="it is a TorchScript archive, like OpenAI's original files"):
+    with pytest.raises(ValueError, match="is a TorchScript archive, as OpenAI's original files are"):
         prolip.load(tmp_path)
 
 

@@ -27,9 +27,10 @@ class ConversionResult:
     Attributes:
         model: The converted model.
         report: What happened to its tensors.
-        format: Format of the source.
+        format: Name of the source's format.
         out: Output folder.
-        differences: Largest differences between ONNX and torch; empty for other targets.
+        differences: Largest absolute differences between ONNX and torch, by tower and output ("image mean"); empty for
+            other targets.
     """
 
     model: ProLIP
@@ -39,7 +40,7 @@ class ConversionResult:
     differences: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
+        """The result as JSON values; tensors by name, the model by its summary line."""
         return {
             "out": str(self.out),
             "format": self.format,
@@ -64,27 +65,29 @@ def convert(
     context_length: int | None = None,
     seed: int = 0,
 ) -> ConversionResult:
-    """Convert a model.
+    """Load a model, convert it, and write it to a folder.
 
     Args:
         source, revision, config, tokenizer, image_size, context_length: As for `prolip.load`.
-        out: A new or empty folder.
-        to: Target format.
+        out: Output folder, which must be new or empty.
+        to: What is written: "folder", a model folder of prolip; "probabilistic", one of the model with added
+            uncertainty; "release", the files of the ProLIP release; "onnx", both towers as graphs.
         seed: Seed of newly initialized weights of a probabilistic model.
 
     Returns:
         The converted model and what happened to its tensors.
 
     Raises:
-        ValueError: The output folder is not empty, or the target format can't represent the model.
+        ValueError, OSError: The output folder is not empty, the model can't be loaded (see `prolip.load`), or the
+            target format can't represent it.
     """
     require_empty_folder(out)
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
     model = resize_model(loaded.model, image_size=image_size, context_length=context_length)
     report = replace(loaded.report, resized=_list_resized(loaded.model, model))
     if to == "probabilistic":
-        model, made = make_probabilistic(model, torch.Generator().manual_seed(seed))
-        report = replace(made, resized=report.resized, unused=(*report.unused, *made.unused))
+        model, new_report = make_probabilistic(model, torch.Generator().manual_seed(seed))
+        report = replace(new_report, resized=report.resized, unused=(*report.unused, *new_report.unused))
     differences: dict[str, float] = {}
     if to == "release":
         release.export_release(model, out)
@@ -96,13 +99,15 @@ def convert(
 
 
 def _list_resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
-    """Sorted names of the tensors whose shape changed."""
-    old = before.state_dict()
-    return tuple(sorted(name for name, value in after.state_dict().items() if value.shape != old[name].shape))
+    """Sorted names of the tensors whose shapes differ between two models with the same tensor names."""
+    old_tensors = before.state_dict()
+    return tuple(
+        sorted(name for name, value in after.state_dict().items() if value.shape != old_tensors[name].shape)
+    )
 
 
 def print_result(result: ConversionResult) -> None:
-    """Print which tensors were loaded, resized, newly initialized and unused.
+    """Print a conversion: which tensors were loaded, resized, newly initialized and unused, and what is missing.
 
     Args:
         result: Result of `convert`.
@@ -113,17 +118,18 @@ def print_result(result: ConversionResult) -> None:
     if report.resized:
         print(f"resized      {', '.join(report.resized)}")
     print(f"initialized  {len(report.initialized)}", *report.initialized, sep="\n             ")
-    print(f"unused       {len(report.unused)}", *_group_by_reason(report), sep="\n             ")
+    print(f"unused       {len(report.unused)}", *_format_unused(report), sep="\n             ")
     if result.differences:
-        worst = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
-        print(f"Largest difference between onnxruntime and torch: {worst}")
+        differences = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
+        print(f"Largest absolute differences between onnxruntime and torch: {differences}")
     if result.model.tokenizer is None:
         reason = f" ({result.model.tokenizer_error})" if result.model.tokenizer_error else ""
         print(f"No tokenizer was found{reason}. Convert again with --tokenizer to store one in the folder.")
 
 
-def _group_by_reason(report: LoadingReport) -> list[str]:
-    """One line per reason for not using tensors: "reason: tensor, tensor"."""
-    reasons = sorted({reason for _, reason in report.unused})
-    names = {reason: [name for name, other in report.unused if other == reason] for reason in reasons}
-    return [f"{reason}: {', '.join(found)}" for reason, found in names.items()]
+def _format_unused(report: LoadingReport) -> list[str]:
+    """One line per reason why tensors are unused, sorted: "reason: tensor, tensor"."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in report.unused:
+        names_by_reason.setdefault(reason, []).append(name)
+    return [f"{reason}: {', '.join(names)}" for reason, names in sorted(names_by_reason.items())]

@@ -51,7 +51,7 @@ Training data, evaluation and intended use: to be filled in by whoever trained i
 
 
 def fetch(repo_id: str, revision: str | None = None) -> Path:
-    """Download config, weights and tokenizer of a model.
+    """Download config, weights, tokenizer and preprocessing config of a model.
 
     huggingface_hub handles cache, token, proxies and HF_HUB_OFFLINE.
 
@@ -76,8 +76,8 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
                     _download(repo_id, extra, revision)
                 return path.parent
     raise ValueError(
-        f"{_describe(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} (or, if "
-        "the hub is unreachable, they are not in the cache)"
+        f"{_describe_repo(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} "
+        "(or, if the hub is unreachable, they are not in the cache)"
     )
 
 
@@ -90,9 +90,12 @@ def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
 
     Returns:
         The folder in the hub's cache; None if the repository has no tokenizer.
+
+    Raises:
+        OSError: If the hub is unreachable, or the repository is missing, private or gated.
     """
-    found = [path for name in TOKENIZER_FILES if (path := _download(repo_id, name, revision)) is not None]
-    return found[0].parent if found else None
+    paths = [path for name in TOKENIZER_FILES if (path := _download(repo_id, name, revision)) is not None]
+    return paths[0].parent if paths else None
 
 
 def push(
@@ -115,8 +118,8 @@ def push(
         private: Whether a new repository is private; None: the hub's default.
         revision: Branch; None: the default one.
         message: Commit message.
-        license: For a new model card.
-        token: Token of the hub.
+        license: The hub's name of the license, such as "apache-2.0", for a new model card; None: none is named.
+        token: Access token of the hub; None: HF_TOKEN or the one of `hf auth login`.
 
     Returns:
         URL of the repository.
@@ -146,7 +149,7 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
     Args:
         model: The model.
         repo_id: Hub id.
-        license: For the front matter; None: none is named.
+        license: The hub's name of the license, for the front matter; None: none is named.
 
     Returns:
         The content of README.md.
@@ -179,7 +182,7 @@ def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
     except hub.EntryNotFoundError as error:
         if isinstance(error, hub.LocalEntryNotFoundError) and not _is_cached(repo_id, revision):
             raise OSError(
-                f"{_describe(repo_id, revision)} is not in the cache, and the hub is unreachable "
+                f"{_describe_repo(repo_id, revision)} is not in the cache, and the hub is unreachable "
                 f"(or HF_HUB_OFFLINE is set): {_first_line(error)}"
             ) from error
         return None
@@ -189,17 +192,20 @@ def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
         ) from error
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise OSError(
-            f"There is no {_describe(repo_id, revision)} (or it is private: run `hf auth login`), and no such local "
-            f"folder or file: {_first_line(error)}"
+            f"There is no {_describe_repo(repo_id, revision)} (or it is private: run `hf auth login`), and no such "
+            f"local folder or file: {_first_line(error)}"
         ) from error
     except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, ConnectionError) as error:
         raise OSError(
-            f"{_describe(repo_id, revision)} could not be downloaded: {_first_line(error)}"
+            f"{_describe_repo(repo_id, revision)} could not be downloaded: {_first_line(error)}"
         ) from error
 
 
 def _is_cached(repo_id: str, revision: str | None) -> bool:
-    """Whether any file of the repository is cached: then a missing one does not exist there."""
+    """Whether the cache has any file of a model or tokenizer of the repository.
+
+    If it has one and another file is not cached, `_download` takes it that the repository lacks that file.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     names = [name for config, weights in CONFIG_AND_WEIGHTS for name in (config, *weights)]
@@ -209,7 +215,7 @@ def _is_cached(repo_id: str, revision: str | None) -> bool:
     )
 
 
-def _describe(repo_id: str, revision: str | None) -> str:
+def _describe_repo(repo_id: str, revision: str | None) -> str:
     """ "hub repository owner/name at REVISION", for messages."""
     return f"hub repository {repo_id}" + (f" at {revision}" if revision else "")
 

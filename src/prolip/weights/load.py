@@ -70,20 +70,20 @@ def load(
         The model.
 
     Raises:
-        ValueError, OSError: No model is found, it can't be read, or an argument doesn't fit it.
+        ValueError, OSError: No model is found, its files can't be read, or an argument is not valid for the model.
     """
     if dtype is not None and dtype not in model_folder.WEIGHT_DTYPES:
         raise ValueError(
             f"dtype {dtype} is not one of {', '.join(str(t) for t in model_folder.WEIGHT_DTYPES)}"
         )
-    given = None if config is None else Path(config)
-    loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer, config=given).model
-    model = resize_model(loaded, image_size=image_size, context_length=context_length)
+    config_path = None if config is None else Path(config)
+    loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer, config=config_path)
+    model = resize_model(loaded.model, image_size=image_size, context_length=context_length)
     return model.to(device=_resolve_device(device), dtype=dtype)
 
 
 def _resolve_device(name: str | torch.device | None) -> torch.device:
-    """The device of `load`: CUDA or the CPU for None; raises ValueError for a device that can't be used."""
+    """The torch device of a name; None: CUDA if available, else the CPU. Raises ValueError if it can't be used."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -100,13 +100,16 @@ def open_model(
     tokenizer: str | Path | Tokenizer | None = None,
     config: Path | None = None,
 ) -> LoadedModel:
-    """Load a model as it is stored, on the CPU.
+    """Load a model with its stored dtype, image size and context length, on the CPU.
 
     Args:
         name_or_path, revision, tokenizer, config: As for `load`.
 
     Returns:
-        The model, with a report of its tensors.
+        The model, what happened to its tensors, and the format of its files.
+
+    Raises:
+        ValueError, OSError: As for `load`.
     """
     path = find_model(name_or_path, revision)
     # the folder of a training run: its model is in a subfolder
@@ -120,13 +123,15 @@ def open_model(
         and model_folder.is_prolip_config(read_json(path / model_folder.CONFIG_FILE))
     ):
         if config is not None:
-            raise ValueError(f"{path} is a prolip folder, which has its own config. Don't pass another one.")
+            raise ValueError(
+                f"{path} is a model folder of prolip and has its own config.json: remove the argument config"
+            )
         model = ProLIP.from_folder(path)
         loaded = LoadedModel(
             model, LoadingReport(loaded=tuple(sorted(model.state_dict()))), model_folder.FORMAT
         )
     else:
-        loaded = _load_foreign(read_foreign_model(path, config))
+        loaded = _load_foreign_model(read_foreign_model(path, config))
     if tokenizer is not None:
         loaded.model.set_tokenizer(resolve_tokenizer(loaded.model, tokenizer))
     return loaded
@@ -143,7 +148,8 @@ def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:
 
     Raises:
         FileNotFoundError: If there is no such model.
-        ValueError: If a revision is given for a model that is not on the hub.
+        ValueError: If a revision is given for a model that is not on the hub, or the hub's repository has no model.
+        OSError: If the hub is unreachable, or the repository is missing, private or gated.
     """
     path, name = Path(name_or_path), str(name_or_path)
     if path.exists():
@@ -171,27 +177,27 @@ def list_shipped_models() -> list[str]:
     return sorted(path.name for path in SHIPPED_FOLDER.iterdir() if path.is_dir())
 
 
-def _load_foreign(source: ForeignModel) -> LoadedModel:
+def _load_foreign_model(source: ForeignModel) -> LoadedModel:
     """Convert a foreign model by the first format of `FORMATS` that matches; raises ValueError if none does."""
     for format in FORMATS:
         if format.matches(source):
-            return _convert(source, format)
+            return _convert_foreign_model(source, format)
     names = sorted(source.tensors)
-    known = [model_folder.FORMAT, *(format.name for format in FORMATS)]
+    known_formats = [model_folder.FORMAT, *(format.name for format in FORMATS)]
     raise ValueError(
-        f"{source.path} is not in a known format ({', '.join(known)}): its "
+        f"{source.path} is not in a known format ({', '.join(known_formats)}): its "
         f"{len(names)} tensors are called {', '.join(names[:3])}, ..."
     )
 
 
-def _convert(source: ForeignModel, format: WeightFormat) -> LoadedModel:
+def _convert_foreign_model(source: ForeignModel, format: WeightFormat) -> LoadedModel:
     """Build our model from a foreign one; raises ValueError if config or tensors are not valid for the format.
 
     A tokenizer that can't be found or downloaded is no error: `tokenizer_error` of the model has the reason.
     """
     try:
         config = format.read_config(source)
-    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ValueError(
             f"{source.path}: its config is not valid for the format {format.name}: {error}"
         ) from error
@@ -208,9 +214,10 @@ def _convert(source: ForeignModel, format: WeightFormat) -> LoadedModel:
 
 
 def _add_tokenizer(model: ProLIP, source: ForeignModel, name: str | None) -> None:
-    """Set the model's tokenizer: that of the folder, or else the one with the hub id `name`, which is downloaded.
+    """Set the model's tokenizer: that of the source's folder, or else the one with the hub id `name`, downloaded.
 
-    The hub id, if any, is stored in `model.origin`. A model without either stays without a tokenizer.
+    The hub id, if any, is stored in `model.origin`. Without either, the model stays without a tokenizer. Raises
+    OSError or ValueError if the tokenizer can't be downloaded or read.
     """
     if name:
         model.origin["tokenizer"] = name
@@ -224,20 +231,22 @@ def _add_tokenizer(model: ProLIP, source: ForeignModel, name: str | None) -> Non
 
 
 def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Tokenizer:
-    """The tokenizer that a user has chosen, with the ids and lengths of the model.
+    """Make a tokenizer for a model from the one that a user has chosen. The model is not changed.
 
     Args:
         model: The model.
         tokenizer: A tokenizer, a folder or file, or a hub id.
 
     Returns:
-        A new tokenizer for this model.
+        A new tokenizer with the vocabulary size and context length of the model. Special ids are those of a given
+        `Tokenizer`, or else the model's.
 
     Raises:
         ValueError: If the folder or repository has no tokenizer.
+        OSError: If a hub id can't be downloaded.
     """
     if isinstance(tokenizer, Tokenizer):
-        return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_lengths(model)))
+        return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_tower_settings(model)))
     path = Path(tokenizer)
     folder = path if path.exists() else hub.fetch_tokenizer(str(tokenizer))
     backend = None
@@ -254,25 +263,27 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
     return Tokenizer(backend, _add_mask_id(model.config.text.tokenizer, backend, folder))
 
 
-def _get_lengths(model: ProLIP) -> dict[str, Any]:
+def _get_tower_settings(model: ProLIP) -> dict[str, Any]:
     """Settings of a tokenizer that the text tower fixes: vocab_size, context_length and pad_to."""
-    tokens = model.config.text.tokenizer
-    return {"vocab_size": tokens.vocab_size, "context_length": tokens.context_length, "pad_to": tokens.pad_to}
+    config = model.config.text.tokenizer
+    return {"vocab_size": config.vocab_size, "context_length": config.context_length, "pad_to": config.pad_to}
 
 
-def _add_mask_id(rules: TokenizerConfig, backend: Any, folder: Path) -> TokenizerConfig:
-    """The config with the mask token that the tokenizer's files name, or T5's, if it is in the vocabulary.
+def _add_mask_id(config: TokenizerConfig, backend: Any, path: Path) -> TokenizerConfig:
+    """The config with the id of the mask token; unchanged if the tokenizer has no usable one.
 
-    The padding id stays: the tower was trained with that of its format, whatever others pad this vocabulary with
-    (CLIP's is padded with 0 by the release and open_clip, with the end token by transformers).
+    The mask token is the one that the tokenizer's files name, or else the first of `MASK_TOKENS` in the vocabulary.
+    `path` is the folder or file of the tokenizer. The padding id stays: the tower was trained with that of its format,
+    whatever others pad this vocabulary with (CLIP's is padded with 0 by the release and open_clip, with the end token
+    by transformers).
     """
-    named = tokenizer_builders.read_special_tokens(folder if folder.is_dir() else folder.parent).get("mask")
-    for name in (named, *MASK_TOKENS):
-        found = None if name is None else backend.token_to_id(name)
+    special_tokens = tokenizer_builders.read_special_tokens(path if path.is_dir() else path.parent)
+    for token in (special_tokens.get("mask"), *MASK_TOKENS):
+        token_id = None if token is None else backend.token_to_id(token)
         if (
-            found is not None
-            and found < rules.vocab_size
-            and found not in (rules.pad_id, rules.start_id, rules.end_id)
+            token_id is not None
+            and token_id < config.vocab_size
+            and token_id not in (config.pad_id, config.start_id, config.end_id)
         ):
-            return replace(rules, mask_id=found)
-    return rules
+            return replace(config, mask_id=token_id)
+    return config

@@ -17,16 +17,17 @@ from prolip.weights.formats.rules import LoadingReport
 def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLIP, LoadingReport]:
     """Make a model with uncertainty from a deterministic one, which is not changed.
 
-    Image: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped), [UNC] new, the last norm used.
-    Text: no causal mask; [UNC] and [CLS] behind the words, [CLS] starting as the end token did. Padding stays attended
-    where it was (SigLIP) and is masked elsewhere. Scale and bias are kept if they were trained for sigmoids.
+    Image tower: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped); [UNC] is new; the last norm
+    is kept. Text tower: the causal mask is dropped; [UNC] and [CLS] are appended to the tokens, and [CLS] starts as the
+    embedding of the end token. Padding stays attended in SigLIP and becomes masked in CLIP. logit_scale and logit_bias
+    are kept if they were trained for sigmoids, and newly initialized otherwise.
 
     Args:
         model: A deterministic model, of CLIP or SigLIP.
         generator: Generator of the new weights.
 
     Returns:
-        The new model, and which tensors were loaded, newly initialized and unused.
+        The new model, and a report of which tensors were loaded, newly initialized and unused.
 
     Raises:
         ValueError: The model has uncertainty already.
@@ -37,84 +38,105 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
         )
     tokenizer = None if model.tokenizer is None else add_mask_token(model.tokenizer)
     config = make_probabilistic_config(model.config, tokenizer)
-    old = {name: value.clone() for name, value in model.state_dict().items()}
-    fresh = {
+    trained = {name: value.clone() for name, value in model.state_dict().items()}
+    initialized = {
         name: value.to(model.dtype)
         for name, value in ProLIP(config).init_weights(generator).state_dict().items()
     }
-    combined = _concatenate_trained(model.config, old, fresh)
-    kept = {name: value for name, value in old.items() if name in fresh and fresh[name].shape == value.shape}
+    extended = _extend_trained_tensors(model.config, trained, initialized)
+    copied = {
+        name: value
+        for name, value in trained.items()
+        if name in initialized and initialized[name].shape == value.shape
+    }
     if model.config.contrastive_loss == "softmax":
-        del kept["logit_scale"]  # a scale of 100, right for a softmax, would saturate sigmoids
-    result = ProLIP.from_tensors(config, {**fresh, **kept, **combined}, "the probabilistic model")
+        del copied["logit_scale"]  # a scale of 100, common for a softmax, would saturate sigmoids
+    result = ProLIP.from_tensors(config, {**initialized, **copied, **extended}, "the probabilistic model")
     result.origin, result.tokenizer_error = dict(model.origin), model.tokenizer_error
     if tokenizer is not None:
         result.set_tokenizer(Tokenizer(tokenizer.copy_backend(), config.text.tokenizer))
-    return result, _make_report(old, fresh, {*kept, *combined})
+    return result, _make_report(trained, initialized, {*copied, *extended})
 
 
 def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> ModelConfig:
-    """Config of the probabilistic model.
+    """The config of the probabilistic model that `make_probabilistic` makes.
 
     Args:
         config: Config of the deterministic model.
-        tokenizer: With a mask token; None: there is no tokenizer, and token ids stay.
+        tokenizer: Its tokenizer with a mask token, whose ids are used; None: the token ids of `config` stay.
 
     Returns:
         The config of the new model.
     """
     image = replace(config.image, pooling="class", uncertainty="token", projection=True)
-    return replace(config, image=image, text=_text_config(config.text, tokenizer), contrastive_loss="sigmoid")
+    text = _make_probabilistic_text_config(config.text, tokenizer)
+    return replace(config, image=image, text=text, contrastive_loss="sigmoid")
 
 
-def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
-    """Config of the text tower with [UNC] and [CLS] and without a causal mask; CLIP's padding becomes masked."""
-    tokens = text.tokenizer if tokenizer is None else tokenizer.config
-    if text.pooling == "end" and tokens.end_id is not None:
+def _make_probabilistic_text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
+    """Config of the text tower with [UNC] and [CLS] and without a causal mask; CLIP's padding becomes masked.
+
+    `text` is the deterministic tower's config; `tokenizer` as for `make_probabilistic_config`.
+    """
+    tokenizer_config = text.tokenizer if tokenizer is None else tokenizer.config
+    padding = text.padding
+    if text.pooling == "end" and tokenizer_config.end_id is not None:  # CLIP
         # padding with the end token: 0, open_clip's choice, is also a word ("!") and would be masked as one
-        tokens = replace(tokens, pad_id=tokens.end_id)
-        return replace(
-            text, tokenizer=tokens, pooling="class", causal=False, padding="masked", uncertainty="token"
-        )
-    return replace(text, tokenizer=tokens, pooling="class", causal=False, uncertainty="token")
+        tokenizer_config = replace(tokenizer_config, pad_id=tokenizer_config.end_id)
+        padding = "masked"
+    return replace(
+        text, tokenizer=tokenizer_config, pooling="class", causal=False, padding=padding, uncertainty="token"
+    )
 
 
-def _concatenate_trained(
-    before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]
+def _extend_trained_tensors(
+    config: ModelConfig, trained: dict[str, Tensor], initialized: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Tensors by name that are partly trained and partly new: positions, token embeddings, [CLS] of the text.
+    """Tensors of the probabilistic model, by name, that are made of trained and of newly initialized rows.
+
+    These are both towers' positions and the token embeddings; [CLS] of the text is the trained end token.
 
     Args:
-        before: Config of the deterministic model.
-        old: Its tensors.
-        fresh: Newly initialized tensors of the probabilistic model.
+        config: Config of the deterministic model.
+        trained: Its tensors.
+        initialized: Newly initialized tensors of the probabilistic model.
     """
-    image, text, words = fresh["image.positions"], fresh["text.positions"], fresh["text.tokens.weight"]
-    classes = before.image.added_tokens  # 1: [CLS] has a trained position; 0: there was none
-    context = before.text.tokenizer.context_length
-    trained = old["text.tokens.weight"]
-    found = {
+    # positions 0 and 1 of the new image tower are [CLS] and [UNC]; of the old one, CLIP has [CLS] and SigLIP none
+    num_trained = config.image.num_added_tokens
+    image_positions, token_embeddings = trained["image.positions"], trained["text.tokens.weight"]
+    context_length = config.text.tokenizer.context_length
+    extended = {
         "image.positions": torch.cat(
-            [old["image.positions"][:classes], image[classes:2], old["image.positions"][classes:]]
+            [
+                image_positions[:num_trained],
+                initialized["image.positions"][num_trained:2],
+                image_positions[num_trained:],
+            ]
         ),
-        "text.positions": torch.cat([old["text.positions"], text[context:]]),
-        "text.tokens.weight": torch.cat([trained, words[len(trained) :]]),
+        "text.positions": torch.cat(
+            [trained["text.positions"], initialized["text.positions"][context_length:]]
+        ),
+        "text.tokens.weight": torch.cat(
+            [token_embeddings, initialized["text.tokens.weight"][len(token_embeddings) :]]
+        ),
     }
-    end = before.text.tokenizer.end_id
-    if end is not None:
-        found["text.class_token"] = trained[end].clone()
-        if before.text.pooling == "last":  # SigLIP read its last position: [CLS] takes it over
-            found["text.positions"][-1] = old["text.positions"][-1]
-    return found
+    end_id = config.text.tokenizer.end_id
+    if end_id is not None:
+        extended["text.class_token"] = token_embeddings[end_id].clone()
+        if (
+            config.text.pooling == "last"
+        ):  # SigLIP pools its last position: [CLS], now the last, takes it over
+            extended["text.positions"][-1] = trained["text.positions"][-1]
+    return extended
 
 
-def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -> LoadingReport:
+def _make_report(trained: dict[str, Tensor], initialized: dict[str, Tensor], used: set[str]) -> LoadingReport:
     """Report which tensors were loaded, newly initialized and unused.
 
     Args:
-        old: Tensors of the deterministic model.
-        fresh: Newly initialized tensors of the probabilistic model.
-        used: Names of our tensors that hold trained values, at least in part.
+        trained: Tensors of the deterministic model.
+        initialized: Newly initialized tensors of the probabilistic model.
+        used: Names of tensors of the probabilistic model that hold trained values, at least in part.
 
     Raises:
         ValueError: A trained tensor is not used, for no known reason.
@@ -125,21 +147,23 @@ def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str
     }
     unused = {
         name: next((reason for reason, applies in reasons.items() if applies(name)), None)
-        for name in old
+        for name in trained
         if name not in used
     }
     unexplained = [name for name, reason in unused.items() if reason is None]
     if unexplained:
         raise ValueError(f"Tensors of the deterministic model are not used: {unexplained}")
-    new = [
-        *sorted(set(fresh) - used),
+    # the last entries are rows of tensors that hold trained values in their other rows
+    initialized_names = [
+        *sorted(set(initialized) - used),
         "image.positions (of added tokens)",
         "text.positions (of added tokens)",
     ]
-    rows = len(fresh["text.tokens.weight"]) - len(old["text.tokens.weight"])
-    new += [f"text.tokens.weight (its last {rows} rows)"] if rows else []
+    num_new_rows = len(initialized["text.tokens.weight"]) - len(trained["text.tokens.weight"])
+    if num_new_rows:
+        initialized_names.append(f"text.tokens.weight (its last {num_new_rows} rows)")
     return LoadingReport(
         loaded=tuple(sorted(used)),
-        initialized=tuple(new),
+        initialized=tuple(initialized_names),
         unused=tuple((name, str(reason)) for name, reason in sorted(unused.items())),
     )

@@ -48,18 +48,22 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
 
     Args:
         model: A float32 model on the CPU.
-        folder: Output folder.
+        folder: Output folder, which is created if need be; files of an earlier export are replaced.
 
     Returns:
-        Largest absolute differences from torch, by tower and output.
+        Largest absolute differences from torch, by tower and output: "image mean", "text log_var", ...
 
     Raises:
-        ValueError: A difference is above `TOLERANCE`; nothing is written.
+        ValueError: The model has another dtype or device, or a difference is above `TOLERANCE`; no file is written.
+        MissingExtraError: The extra `onnx` is not installed.
     """
     for module in ("onnx", "onnxscript", "onnxruntime"):
         import_extra(module, "onnx")
     if model.dtype != torch.float32 or model.device.type != "cpu":
-        raise ValueError(f"ONNX export takes a float32 model on the CPU, not {model.dtype} on {model.device}")
+        raise ValueError(
+            f"ONNX export takes a float32 model on the CPU, not {model.dtype} on {model.device}. Convert it first: "
+            'model.to("cpu", torch.float32).'
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     differences: dict[str, float] = {}
@@ -70,9 +74,10 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
             (image, _make_pixels(model), [0]),
             (text, _make_ids(model), _get_dynamic_text_axes(model)),
         ):
-            path = _export(graph, inputs, axes, temporary / f"{graph.tower}.onnx")
+            path = _export_tower(graph, inputs, axes, temporary / f"{graph.tower}.onnx")
             differences |= {
-                f"{graph.tower} {output}": value for output, value in _verify(graph, inputs, path).items()
+                f"{graph.tower} {output}": value
+                for output, value in _compare_with_torch(graph, inputs, path).items()
             }
         for path in sorted(temporary.iterdir(), reverse=True):  # weights before the graph that needs them
             os.replace(path, folder / path.name)
@@ -86,8 +91,8 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     return differences
 
 
-def _export(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
-    """Write one tower as an ONNX file; returns its path.
+def _export_tower(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
+    """Write one tower as an ONNX file; return its path. Silences the exporter's log and warnings meanwhile.
 
     Args:
         graph: The tower; it is exported in eval mode, and its mode is restored.
@@ -114,10 +119,11 @@ def _export(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> P
     return path
 
 
-def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
-    """Largest absolute difference of mean and log_var between onnxruntime and torch, by name of the output.
+def _compare_with_torch(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
+    """Compare the ONNX file with torch; return the largest absolute differences of mean and log_var.
 
-    Compared on the inputs and on one row of them. Raises ValueError if a difference is above `TOLERANCE`.
+    Both run on the whole inputs and on their first row, which tests another batch size. Raises ValueError if a
+    difference is above `TOLERANCE` or NaN.
     """
     runtime = import_extra("onnxruntime", "onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -125,9 +131,9 @@ def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
     for batch in (inputs, inputs[:1]):
         with torch.no_grad():
             expected = Gaussian(*graph(batch))
-        found = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+        outputs = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
         for (name, worst_so_far), output, expected_output in zip(
-            worst.items(), found, (expected.mean, expected.log_var), strict=True
+            worst.items(), outputs, (expected.mean, expected.log_var), strict=True
         ):
             difference = _max_difference(torch.from_numpy(output), expected_output)
             worst[name] = float(torch.tensor([worst_so_far, difference]).max())  # Python's max would lose NaN
@@ -140,7 +146,7 @@ def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
 
 
 def _max_difference(a: Tensor, b: Tensor) -> float:
-    """Largest absolute difference; equal infinities (log-variances of points) count as equal."""
+    """Largest absolute difference of two tensors; equal infinities (log-variances of points) differ by 0."""
     return float(torch.where(a == b, 0.0, (a - b).abs()).max())
 
 
@@ -152,19 +158,19 @@ def _make_pixels(model: ProLIP) -> Tensor:
 
 def _make_ids(model: ProLIP) -> Tensor:
     """Random ids of three texts, (3, T), the same on every call; the second text ends early, the last is empty."""
-    rules = model.config.text.tokenizer
+    tokenizer = model.config.text.tokenizer
     generator = torch.Generator().manual_seed(0)
     has_dynamic_length = 1 in _get_dynamic_text_axes(model)
-    length = max(2, rules.context_length // 2) if has_dynamic_length else rules.context_length
-    ids = torch.randint(rules.vocab_size, (3, length), generator=generator)
-    ids[1, length // 2 :] = rules.pad_id
-    ids[2] = rules.pad_id
-    if rules.end_id is not None:
-        ids[:, -1] = rules.end_id
+    length = max(2, tokenizer.context_length // 2) if has_dynamic_length else tokenizer.context_length
+    ids = torch.randint(tokenizer.vocab_size, (3, length), generator=generator)
+    ids[1, length // 2 :] = tokenizer.pad_id
+    ids[2] = tokenizer.pad_id
+    if tokenizer.end_id is not None:
+        ids[:, -1] = tokenizer.end_id
     return ids
 
 
 def _get_dynamic_text_axes(model: ProLIP) -> list[int]:
-    """Axes of ids (B, T) that may vary: B, and T unless the tower attends to padding up to the full context."""
+    """Axes of ids (B, T) with variable length: 0, and 1 unless the tower attends to padding up to the full context."""
     text = model.config.text
     return [0] if text.padding == "attended" and not text.causal else [0, 1]

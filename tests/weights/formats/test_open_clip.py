@@ -191,8 +191,8 @@ def test_norms_and_defaults_of_the_config():
         width=512, layers=12, heads=8, mlp_width=2048
     )
     assert (
-        open_clip.make_siglip_tokens(32000, 64).pad_id,
-        open_clip.make_siglip_tokens(256000, 64).pad_id,
+        open_clip.make_siglip_tokenizer_config(32000, 64).pad_id,
+        open_clip.make_siglip_tokenizer_config(256000, 64).pad_id,
     ) == (1, 0)
 
 

@@ -16,11 +16,11 @@ class WeightFormat:
 
     Attributes:
         name: Name of the format.
-        matches: Whether a model has this format.
-        read_config: The config of a model.
-        make_rules: Rules for all its tensors.
+        matches: Whether a foreign model has this format.
+        read_config: Our config of a foreign model. Raises ValueError, without the path, for unsupported settings.
+        make_rules: Rules for all tensors of a foreign model, given our config of it.
         ignored: Regular expression of names of tensors that are not needed -> reason.
-        tokenizer_name: Hub id of the tokenizer that the config names and the folder may lack.
+        tokenizer_name: Hub id of the tokenizer, for a folder that lacks one; None if the config names none.
     """
 
     name: str

@@ -40,8 +40,8 @@ class ForeignModel:
     Attributes:
         path: Its folder or file.
         config: Content of its config file.
-        tensors: By name.
-        preprocessing: Image preprocessing of transformers, if there is one.
+        tensors: Foreign tensors by name.
+        preprocessing: Config of transformers' image processor; empty if there is no such file.
     """
 
     path: Path
@@ -55,22 +55,22 @@ class ForeignModel:
         return self.path if self.path.is_dir() else self.path.parent
 
     def has(self, *names: str) -> bool:
-        """Whether it has all these tensors."""
+        """Whether the model has tensors of all these names."""
         return all(name in self.tensors for name in names)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor; raises ValueError if it is missing."""
         if name not in self.tensors:
-            raise ValueError(f"{self.path}: the tensor {name} is missing")
+            raise ValueError(f"the tensor {name} is missing")
         return tuple(self.tensors[name].shape)
 
 
 def read_foreign_model(path: Path, config: Path | None = None) -> ForeignModel:
-    """Read a foreign model.
+    """Read the files of a foreign model.
 
     Args:
         path: A folder as on the hub, or a file of weights.
-        config: Config of a file of weights; None: it is in the same folder.
+        config: Config file to use instead of the one in the folder of the weights.
 
     Returns:
         Its config, tensors and preprocessing.
@@ -79,10 +79,15 @@ def read_foreign_model(path: Path, config: Path | None = None) -> ForeignModel:
         FileNotFoundError: If config or weights are missing.
         ValueError: If a file can't be read.
     """
-    found_config, weights = _find_files(path) if path.is_dir() else (_find_config(path, config), path)
+    if path.is_dir():
+        folder_config, weights = _find_files(path)
+        config = config or folder_config
+    else:
+        weights = path
+        config = config or _find_config(path)
     return ForeignModel(
         path=path,
-        config=read_json(config or found_config),
+        config=read_json(config),
         tensors=_get_state_dict(read_weights(weights), weights),
         preprocessing=_read_preprocessing(weights.parent),
     )
@@ -106,28 +111,31 @@ def read_weights(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         return dict(read_safetensors(path))
     try:
-        if _is_torchscript(path):
-            raise ValueError(
-                "it is a TorchScript archive, like OpenAI's original files; use a copy in another format"
-            )
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        is_torchscript = _is_torchscript(path)
+        content = None if is_torchscript else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle or zip can raise nearly anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"{path} ({path.stat().st_size:,} bytes) is damaged, incomplete, or holds more than tensors "
             f"(loading that could run foreign code, so it is refused): {lines[0]}"
         ) from None
+    if is_torchscript:
+        raise ValueError(
+            f"{path} is a TorchScript archive, as OpenAI's original files are, and can't be loaded. Use the model in "
+            "the format of transformers or open_clip, such as the hub id openai/clip-vit-base-patch32."
+        )
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}, not named tensors")
     return content
 
 
 def _read_preprocessing(folder: Path) -> dict[str, Any]:
-    """The image preprocessing of transformers in a folder; empty if it has no such file."""
+    """The config of transformers' image processor in a folder; empty if the folder has no such file."""
     for name in PREPROCESSING_FILES:
         if (folder / name).is_file():
-            content = read_json(folder / name)
-            return dict(content.get("image_processor") or {}) if name == "processor_config.json" else content
+            config = read_json(folder / name)
+            # version 5 stores the configs of image processor and tokenizer in one file
+            return dict(config.get("image_processor") or {}) if name == "processor_config.json" else config
     return {}
 
 
@@ -142,18 +150,19 @@ def _is_torchscript(path: Path) -> bool:
 def _get_state_dict(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     """Tensors of a checkpoint or of its `state_dict`, by name without the prefixes of DDP and torch.compile.
 
-    Values that are no tensors are skipped. Raises ValueError if no tensor is left, or if two get the same name.
+    `content` is what the file `path` holds. Values that are no tensors are skipped. Raises ValueError if there is no
+    tensor, or if two get the same name.
     """
-    inner = content.get("state_dict", content)
-    if not isinstance(inner, Mapping):
-        raise ValueError(f"{path}: its state_dict is a {type(inner).__name__}")
+    state_dict = content.get("state_dict", content)
+    if not isinstance(state_dict, Mapping):
+        raise ValueError(f"{path}: its state_dict is a {type(state_dict).__name__}, not named tensors")
     tensors: dict[str, Tensor] = {}
-    for name, value in inner.items():
+    for name, value in state_dict.items():
         if isinstance(value, Tensor) and isinstance(name, str):
-            bare = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
-            if bare in tensors:
-                raise ValueError(f"{path} has the tensor {bare} twice, with and without a prefix")
-            tensors[bare] = value
+            bare_name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+            if bare_name in tensors:
+                raise ValueError(f"{path} has the tensor {bare_name} twice, with and without a prefix")
+            tensors[bare_name] = value
     if not tensors:
         raise ValueError(f"{path} has no named tensors")
     return tensors
@@ -164,33 +173,28 @@ def _find_files(folder: Path) -> tuple[Path, Path]:
 
     Raises FileNotFoundError if there is none, and ValueError if the weights are sharded.
     """
-    for config, names in CONFIG_AND_WEIGHTS:
-        for name in names:
-            if (folder / config).is_file() and (folder / name).is_file():
-                return folder / config, folder / name
+    for config, weight_files in CONFIG_AND_WEIGHTS:
+        for weights in weight_files:
+            if (folder / config).is_file() and (folder / weights).is_file():
+                return folder / config, folder / weights
     if list(folder.glob("*.index.json")):
         raise ValueError(
-            f"{folder}: its weights are sharded into several files. Save them as one model.safetensors first."
+            f"{folder}: its weights are sharded into several files. Save them as one model.safetensors first: "
+            'transformers does it with save_pretrained(folder, max_shard_size="100GB").'
         )
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+    file_names = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
     raise FileNotFoundError(
-        f"{folder} is not a model in a known format: expected {describe_expected_files()}, found {found}"
+        f"{folder} is not a model in a known format: expected {describe_expected_files()}, found {file_names}"
     )
 
 
-def _find_config(path: Path, given: Path | None) -> Path:
-    """The config of a file of weights: `given`, or else the one in its folder.
-
-    Raises FileNotFoundError if there is none.
-    """
-    found = (
-        [given]
-        if given
-        else [path.with_name(name) for name, _ in CONFIG_AND_WEIGHTS if path.with_name(name).is_file()]
+def _find_config(weights: Path) -> Path:
+    """The path of the config in the folder of a file of weights; raises FileNotFoundError if there is none."""
+    for name, _ in CONFIG_AND_WEIGHTS:
+        if (config := weights.with_name(name)).is_file():
+            return config
+    raise FileNotFoundError(
+        f"{weights}: there is no config in its folder, so the number of heads, the activation and the resolution are "
+        "unknown. Pass a config file, for example of open_clip's model_configs: as the argument config of prolip.load, "
+        "or with --config of prolip convert."
     )
-    if not found:
-        raise FileNotFoundError(
-            f"{path}: there is no config in its folder, so the number of heads, the activation and the resolution are "
-            "unknown. Pass one as `config`, for example a JSON file of open_clip's model_configs."
-        )
-    return found[0]

@@ -53,9 +53,11 @@ def _matches(source: ForeignModel) -> bool:
 
 
 def _read_config(source: ForeignModel) -> ModelConfig:
-    """Our config of a CLIPModel or SiglipModel; raises ValueError for what we don't support."""
+    """Our config of a CLIPModel or SiglipModel, without uncertainty; raises ValueError for unsupported settings."""
     if source.config.get("quantization_config"):
-        raise ValueError(f"{source.path}: quantized weights are not supported; take the original ones")
+        raise ValueError(
+            "quantized weights are not supported: use the weights of the model before quantization"
+        )
     return (
         _parse_siglip_config(source)
         if source.config["model_type"] == "siglip"
@@ -69,8 +71,9 @@ def _parse_clip_config(source: ForeignModel) -> ModelConfig:
         _get_tower_config(source, name, defaults)
         for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
     )
-    # configs before 2023 have eos_token_id 2 by mistake, and transformers then reads the largest id
-    end = text["vocab_size"] - 1 if text["eos_token_id"] == 2 else text["eos_token_id"]
+    # configs before 2023 have eos_token_id 2 and bos_token_id 0 by mistake; transformers then pools at the largest id
+    end_id = text["vocab_size"] - 1 if text["eos_token_id"] == 2 else text["eos_token_id"]
+    start_id = end_id - 1 if text["bos_token_id"] == 0 else text["bos_token_id"]
     size = vision["image_size"]
     return ModelConfig(
         embed_dim=source.config.get("projection_dim", 512),
@@ -80,8 +83,8 @@ def _parse_clip_config(source: ForeignModel) -> ModelConfig:
         ),
         text=TextConfig(
             tokenizer=TokenizerConfig(
-                vocab_size=text["vocab_size"], context_length=text["max_position_embeddings"], pad_id=end, end_id=end,
-                start_id=text["bos_token_id"] if text["bos_token_id"] != 0 else end - 1, cleaning="lower",
+                vocab_size=text["vocab_size"], context_length=text["max_position_embeddings"], pad_id=end_id,
+                end_id=end_id, start_id=start_id, cleaning="lower",
             ),
             blocks=_parse_blocks(text), uncertainty="none", pooling="end", causal=True, padding="attended",
             projection_bias=False,
@@ -97,13 +100,14 @@ def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
         for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION))
     )
     if not vision.get("vision_use_head", True):
-        raise ValueError(f"{source.path}: a SigLIP without its pooling head has no image embedding")
+        raise ValueError("vision_use_head is false: a SigLIP without its pooling head has no image embedding")
     size = vision["image_size"]
     default = ImagePreprocessing(
         size=size, mean=preprocessing.HALF, std=preprocessing.HALF, resize_mode="squash"
     )
     embed_dim = source.shape("text_model.head.weight")[0]
-    gemma = open_clip.is_gemma_vocabulary(text["vocab_size"])  # transformers only lower-cases for it
+    # SigLIP 2's texts are only lower-cased by transformers
+    cleaning = "lower" if open_clip.is_gemma_vocabulary(text["vocab_size"]) else "canonicalize"
     return ModelConfig(
         embed_dim=embed_dim,
         image=ImageConfig(
@@ -112,8 +116,8 @@ def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
             pre_norm=False, pooling="attention", projection=False,
         ),
         text=TextConfig(
-            tokenizer=open_clip.make_siglip_tokens(
-                text["vocab_size"], text["max_position_embeddings"], "lower" if gemma else "canonicalize"
+            tokenizer=open_clip.make_siglip_tokenizer_config(
+                text["vocab_size"], text["max_position_embeddings"], cleaning
             ),
             blocks=_parse_blocks(text), uncertainty="none", pooling="last", padding="attended",
         ),
@@ -121,25 +125,24 @@ def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
 
 
 def _get_tower_config(source: ForeignModel, tower: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a tower ("text" or "vision"): the defaults, then those of the file.
+    """Settings of a tower ("text" or "vision") by key: those of config.json, and `defaults` for absent keys.
 
-    Older files have the key "text_config_dict", too, which takes precedence.
+    Older files have the key "text_config_dict" beside "text_config"; it takes precedence, as in transformers.
     """
-    given = (source.config.get(f"{tower}_config{suffix}") or {} for suffix in ("", "_dict"))
-    merged: dict[str, Any] = dict(defaults)
-    for values in given:
-        merged |= values
-    return merged
+    settings: dict[str, Any] = dict(defaults)
+    for key in (f"{tower}_config", f"{tower}_config_dict"):
+        settings |= source.config.get(key) or {}
+    return settings
 
 
-def _parse_blocks(values: Mapping[str, Any]) -> TransformerConfig:
-    """Our config of the transformer blocks from the settings of a tower."""
-    name = values["hidden_act"]
+def _parse_blocks(tower: Mapping[str, Any]) -> TransformerConfig:
+    """Our config of the blocks, from the settings of a tower; raises ValueError for an unsupported activation."""
+    name = tower["hidden_act"]
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act {name!r} is not supported; supported are {sorted(ACTIVATIONS)}")
     return TransformerConfig(
-        width=values["hidden_size"], layers=values["num_hidden_layers"], heads=values["num_attention_heads"],
-        mlp_width=values["intermediate_size"], activation=ACTIVATIONS[name], norm_eps=values["layer_norm_eps"],
+        width=tower["hidden_size"], layers=tower["num_hidden_layers"], heads=tower["num_attention_heads"],
+        mlp_width=tower["intermediate_size"], activation=ACTIVATIONS[name], norm_eps=tower["layer_norm_eps"],
     )  # fmt: skip
 
 
@@ -153,18 +156,18 @@ BLOCK = {
 
 
 def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
-    """Rules for all tensors of the model."""
-    clip = source.config["model_type"] == "clip"
+    """Rules for all tensors of a CLIPModel or SiglipModel."""
+    is_clip = source.config["model_type"] == "clip"
     return [
         reshape_rule("logit_scale", "logit_scale"),
-        *([] if clip else [reshape_rule("logit_bias", "logit_bias")]),
+        *([] if is_clip else [reshape_rule("logit_bias", "logit_bias")]),
         convolution_rule(
             "image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size
         ),
         copy_rule("image.positions", "vision_model.embeddings.position_embedding.weight"),
         *layer_rules("image.norm_post", "vision_model.post_layernorm"),
         *_block_rules("image", "vision_model", config.image.blocks.layers),
-        *(_clip_head_rules() if clip else _siglip_head_rules(config)),
+        *(_clip_head_rules() if is_clip else _siglip_head_rules(config)),
         copy_rule("text.tokens.weight", "text_model.embeddings.token_embedding.weight"),
         copy_rule("text.positions", "text_model.embeddings.position_embedding.weight"),
         *layer_rules("text.norm_post", "text_model.final_layer_norm"),
@@ -192,7 +195,7 @@ def _siglip_head_rules(config: ModelConfig) -> list[Rule]:
         *(
             rule
             for kind in ("weight", "bias")
-            for rule in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)
+            for rule in _pooling_qkv_rules(f"{head}.attention.in_proj_{kind}", kind, width)
         ),
         *(
             rule
@@ -203,10 +206,10 @@ def _siglip_head_rules(config: ModelConfig) -> list[Rule]:
     ]
 
 
-def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
-    """Rules for q and for kv of our attention pooling, from the stacked q, k, v of torch's MultiheadAttention.
+def _pooling_qkv_rules(theirs: str, kind: str, width: int) -> list[Rule]:
+    """Two rules that split the stacked q, k, v of torch's MultiheadAttention into q and kv of our attention pooling.
 
-    theirs: name of the stacked tensor, (3 W, W) or (3 W,). kind: "weight" or "bias". width: W.
+    `theirs` is the name of the stacked tensor, (3 W, W) or (3 W,); `kind` is "weight" or "bias"; `width` is W.
     """
     return [
         Rule(f"image.pool.q.{kind}", (theirs,), lambda t: t[:width].contiguous()),
@@ -214,17 +217,20 @@ def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
     ]
 
 
-def _block_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
-    """Rules for all tensors of the blocks of a tower; q, k and v are concatenated. Arguments as `resblock_rules`."""
-    found: list[Rule] = []
-    for i in range(layers):
+def _block_rules(ours: str, theirs: str, num_blocks: int) -> list[Rule]:
+    """Rules for all tensors of the blocks of a tower; q, k and v are concatenated.
+
+    `ours` and `theirs` are prefixes of the names: "image" or "text", and "vision_model" or "text_model".
+    """
+    rules: list[Rule] = []
+    for i in range(num_blocks):
         our_block, their_block = f"{ours}.blocks.{i}", f"{theirs}.encoder.layers.{i}"
         for kind in ("weight", "bias"):
-            parts = [f"{their_block}.self_attn.{part}_proj.{kind}" for part in "qkv"]
-            found.append(concat_rule(f"{our_block}.attention.qkv.{kind}", *parts))
+            their_qkv = [f"{their_block}.self_attn.{letter}_proj.{kind}" for letter in "qkv"]
+            rules.append(concat_rule(f"{our_block}.attention.qkv.{kind}", *their_qkv))
         for our_layer, their_layer in BLOCK.items():
-            found += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
-    return found
+            rules += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
+    return rules
 
 
 FORMAT = WeightFormat(

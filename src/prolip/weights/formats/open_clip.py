@@ -41,6 +41,7 @@ MODEL_KEYS = {
     "nonscalar_logit_scale", "output_dict",
 }  # fmt: skip
 
+# timm's ViTs by the start of their name
 TIMM_HEADS = {"vit_base": 12, "vit_large": 16, "vit_so400m": 16, "vit_giantopt": 16}
 TIMM_TANH = (
     "vit_base_patch32_siglip",
@@ -48,36 +49,37 @@ TIMM_TANH = (
     "vit_so400m_patch16_siglip",
     "vit_giantopt",
 )
-"""timm's ViTs by name: tensor shapes do not give the number of heads; the second list has GELU with tanh."""
+"""Number of attention heads, which tensor shapes do not give; and the ViTs whose GELU is the tanh approximation."""
 
 
 def _matches(source: ForeignModel) -> bool:
+    """Whether the tensors are named as in open_clip; true of the ProLIP release, too, which is tried first."""
     return source.has("visual.class_embedding") or is_siglip(source)
 
 
 def _read_config(source: ForeignModel) -> ModelConfig:
-    """Our config of an open_clip model; raises ValueError for settings that we don't support."""
-    values = source.config.get("model_cfg", source.config)
-    if not isinstance(values, Mapping) or "vision_cfg" not in values or "text_cfg" not in values:
-        raise ValueError(f"{source.path}: the config of an open_clip model must have vision_cfg and text_cfg")
-    check_known_keys(values, MODEL_KEYS, f"{source.path}: config")
-    check_known_keys(values["vision_cfg"], VISION_KEYS, f"{source.path}: vision_cfg")
-    check_known_keys(values["text_cfg"], TEXT_KEYS, f"{source.path}: text_cfg")
-    if "input_resolution" in source.tensors and not values.get("quick_gelu"):
+    """Our config of an open_clip model, without uncertainty; raises ValueError for settings that we don't support."""
+    model_cfg = source.config.get("model_cfg", source.config)
+    if not isinstance(model_cfg, Mapping) or "vision_cfg" not in model_cfg or "text_cfg" not in model_cfg:
+        raise ValueError("the config of an open_clip model must have vision_cfg and text_cfg")
+    check_known_keys(model_cfg, MODEL_KEYS, "model_cfg")
+    check_known_keys(model_cfg["vision_cfg"], VISION_KEYS, "vision_cfg")
+    check_known_keys(model_cfg["text_cfg"], TEXT_KEYS, "text_cfg")
+    if "input_resolution" in source.tensors and not model_cfg.get("quick_gelu"):
         raise ValueError(
-            f"{source.path}: these are OpenAI's own weights (they have input_resolution), which need QuickGELU, but "
-            "the config lacks quick_gelu: true. Use one of open_clip's -quickgelu configs."
+            "these are OpenAI's own weights (they have input_resolution), which need QuickGELU, but the config lacks "
+            "quick_gelu: true. Use one of open_clip's -quickgelu configs."
         )
-    preprocess = source.config.get("preprocess_cfg") or {}
+    preprocess_cfg = source.config.get("preprocess_cfg") or {}
     image = (
-        _parse_timm_image_config(values, source, preprocess)
+        _parse_timm_image_config(model_cfg, source, preprocess_cfg)
         if is_siglip(source)
-        else parse_clip_image_config(values["vision_cfg"], values, preprocess)
+        else parse_clip_image_config(model_cfg["vision_cfg"], model_cfg, preprocess_cfg)
     )
     return ModelConfig(
-        embed_dim=values["embed_dim"],
+        embed_dim=model_cfg["embed_dim"],
         image=image,
-        text=_parse_text_config(values, source),
+        text=_parse_text_config(model_cfg),
         contrastive_loss="sigmoid" if "logit_bias" in source.tensors else "softmax",
     )
 
@@ -94,112 +96,118 @@ def is_siglip(source: ForeignModel) -> bool:
     return source.has("visual.trunk.patch_embed.proj.weight")
 
 
-def check_known_keys(values: Mapping[str, Any], known: set[str], name: str) -> None:
-    """Refuse unknown settings: they may change the forward pass, and give wrong embeddings.
+def check_known_keys(settings: Mapping[str, Any], known_keys: set[str], name: str) -> None:
+    """Raise ValueError for a setting that we don't know: it may change the forward pass and give wrong embeddings.
 
     Args:
-        values: Settings.
-        known: Supported keys. Unknown ones are accepted only if they are unset (None or False).
-        name: Name of the settings, for messages.
+        settings: Settings by key.
+        known_keys: Supported keys. Other keys are accepted only if they are unset (None or False).
+        name: Name of the settings, for the message: "vision_cfg".
 
     Raises:
         ValueError: A setting is unknown.
     """
-    unknown = sorted(key for key, value in values.items() if key not in known and value not in (None, False))
-    if unknown:
-        raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}")
+    unknown_keys = sorted(
+        key for key, value in settings.items() if key not in known_keys and value not in (None, False)
+    )
+    if unknown_keys:
+        raise ValueError(f"{name} has unknown settings: {', '.join(unknown_keys)}")
 
 
 def parse_clip_image_config(
-    vision: Mapping[str, Any], values: Mapping[str, Any], preprocess: Mapping[str, Any]
+    vision_cfg: Mapping[str, Any], model_cfg: Mapping[str, Any], preprocess_cfg: Mapping[str, Any]
 ) -> ImageConfig:
-    """Config of a class-token ViT of open_clip.
+    """Our config of a class-token ViT of open_clip.
 
     Args:
-        vision: vision_cfg.
-        values: The model's config.
-        preprocess: preprocess_cfg; empty: open_clip's defaults.
+        vision_cfg: Config of the image tower; open_clip's defaults apply to absent keys.
+        model_cfg: Config of the whole model, which may set quick_gelu.
+        preprocess_cfg: Image preprocessing; empty: open_clip's defaults.
 
     Returns:
         Our config of the image tower, without uncertainty.
+
+    Raises:
+        ValueError: The image tower is a ResNet, or the preprocessing is not supported.
     """
-    if not isinstance(vision.get("layers", 12), int):
+    if not isinstance(vision_cfg.get("layers", 12), int):
         raise ValueError(
             "vision_cfg: layers is a list, so the image tower is a ResNet, but only ViTs are supported"
         )
-    width = vision.get("width", 768)
+    width = vision_cfg.get("width", 768)
     return ImageConfig(
-        preprocessing=preprocessing.from_open_clip(preprocess, vision.get("image_size", 224)),
-        patch_size=vision.get("patch_size", 16),
+        preprocessing=preprocessing.from_open_clip(preprocess_cfg, vision_cfg.get("image_size", 224)),
+        patch_size=vision_cfg.get("patch_size", 16),
         blocks=TransformerConfig(
             width=width,
-            layers=vision.get("layers", 12),
-            heads=width // vision.get("head_width", 64),
-            mlp_width=int(width * vision.get("mlp_ratio", 4.0)),
-            activation=parse_activation(vision, values),
-            norm_eps=(vision.get("norm_kwargs") or {}).get("eps", 1e-5),
+            layers=vision_cfg.get("layers", 12),
+            heads=width // vision_cfg.get("head_width", 64),
+            mlp_width=int(width * vision_cfg.get("mlp_ratio", 4.0)),
+            activation=parse_activation(vision_cfg, model_cfg),
+            norm_eps=(vision_cfg.get("norm_kwargs") or {}).get("eps", 1e-5),
         ),
         uncertainty="none",
     )
 
 
-def parse_text_blocks(text: Mapping[str, Any], values: Mapping[str, Any]) -> TransformerConfig:
-    """Config of the blocks of a text tower.
+def parse_text_blocks(text_cfg: Mapping[str, Any], model_cfg: Mapping[str, Any]) -> TransformerConfig:
+    """Our config of the transformer blocks of an open_clip text tower.
 
     Args:
-        text: text_cfg; open_clip's defaults apply to absent keys.
-        values: The model's config.
+        text_cfg: Config of the text tower; open_clip's defaults apply to absent keys.
+        model_cfg: Config of the whole model, which may set quick_gelu.
 
     Returns:
         Our config of the blocks.
     """
-    width = text.get("width", 512)
+    width = text_cfg.get("width", 512)
     return TransformerConfig(
         width=width,
-        layers=text.get("layers", 12),
-        heads=text.get("heads", 8),
-        mlp_width=int(width * text.get("mlp_ratio", 4.0)),
-        activation=parse_activation(text, values),
-        norm_eps=(text.get("norm_kwargs") or {}).get("eps", 1e-5),
+        layers=text_cfg.get("layers", 12),
+        heads=text_cfg.get("heads", 8),
+        mlp_width=int(width * text_cfg.get("mlp_ratio", 4.0)),
+        activation=parse_activation(text_cfg, model_cfg),
+        norm_eps=(text_cfg.get("norm_kwargs") or {}).get("eps", 1e-5),
     )
 
 
-def parse_activation(tower: Mapping[str, Any], values: Mapping[str, Any]) -> Activation:
-    """Activation of a tower, from its own and the model's config.
+def parse_activation(tower_cfg: Mapping[str, Any], model_cfg: Mapping[str, Any]) -> Activation:
+    """Our name of a tower's activation: quick_gelu of the model's config comes before act_kwargs of the tower's.
 
     Args:
-        tower: vision_cfg or text_cfg.
-        values: The model's config.
+        tower_cfg: vision_cfg or text_cfg.
+        model_cfg: Config of the whole model.
 
     Returns:
         Name of the activation.
     """
-    if values.get("quick_gelu"):
+    if model_cfg.get("quick_gelu"):
         return "quick_gelu"
-    return "gelu_tanh" if (tower.get("act_kwargs") or {}).get("approximate") == "tanh" else "gelu"
+    return "gelu_tanh" if (tower_cfg.get("act_kwargs") or {}).get("approximate") == "tanh" else "gelu"
 
 
 def _parse_timm_image_config(
-    values: Mapping[str, Any], source: ForeignModel, preprocess: Mapping[str, Any]
+    model_cfg: Mapping[str, Any], source: ForeignModel, preprocess_cfg: Mapping[str, Any]
 ) -> ImageConfig:
     """Our config of SigLIP's image tower, a ViT of timm; raises ValueError for another model of timm.
 
-    The config has only the name of the timm model: width, depth and patch size are read from shapes and names of
-    tensors, the number of heads from `TIMM_HEADS`.
+    vision_cfg has only the name of the timm model: width, depth and patch size are read from shapes and names of
+    the tensors of `source`, the number of heads from `TIMM_HEADS`.
     """
-    name = str(values["vision_cfg"].get("timm_model_name", ""))
-    heads = next((n for prefix, n in TIMM_HEADS.items() if name.startswith(prefix)), None)
+    name = str(model_cfg["vision_cfg"].get("timm_model_name", ""))
+    heads = next((number for prefix, number in TIMM_HEADS.items() if name.startswith(prefix)), None)
+    # "gap": global average pooling instead of attention pooling
     if "siglip" not in name or "gap" in name or heads is None:
         raise ValueError(
-            f"{source.path}: the image tower is timm's {name!r}, but of timm only SigLIP's ViTs are supported"
+            f"the image tower is timm's {name!r}, but of timm only SigLIP's ViTs with attention pooling are supported"
         )
     width, _, patch, _ = source.shape("visual.trunk.patch_embed.proj.weight")
     layers = 1 + max(
         int(key.split(".")[3]) for key in source.tensors if key.startswith("visual.trunk.blocks.")
     )
-    size = values["vision_cfg"].get("image_size", 224)
+    size = model_cfg["vision_cfg"].get("image_size", 224)
     return ImageConfig(
-        preprocessing=preprocessing.from_open_clip(preprocess or preprocessing.SIGLIP_OPEN_CLIP, size),
+        preprocessing=preprocessing.from_open_clip(preprocess_cfg or preprocessing.SIGLIP_OPEN_CLIP, size),
         patch_size=patch,
         blocks=TransformerConfig(
             width=width, layers=layers, heads=heads, mlp_width=source.shape("visual.trunk.blocks.0.mlp.fc1.weight")[0],
@@ -209,76 +217,80 @@ def _parse_timm_image_config(
     )  # fmt: skip
 
 
-def _parse_text_config(values: Mapping[str, Any], source: ForeignModel) -> TextConfig:
-    """Our config of the text tower, without uncertainty: CLIP's (pool_type argmax) or SigLIP's (last)."""
-    text = values["text_cfg"]
-    causal, pool = not text.get("no_causal_mask", False), text.get("pool_type", "argmax")
-    if text.get("embed_cls"):
-        raise ValueError(f"{source.path}: text_cfg with embed_cls (CoCa) is not supported")
-    if pool not in ("argmax", "last"):
-        raise ValueError(
-            f"{source.path}: text_cfg with pool_type {pool!r} is not supported: use argmax or last"
-        )
-    vocabulary, context = text.get("vocab_size", 49408), text.get("context_length", 77)
-    clean = (text.get("tokenizer_kwargs") or {}).get("clean", "lower" if pool == "argmax" else "canonicalize")
-    make_tokens = make_clip_tokens if pool == "argmax" else make_siglip_tokens
+def _parse_text_config(model_cfg: Mapping[str, Any]) -> TextConfig:
+    """Our config of the text tower, without uncertainty: CLIP's (pool_type argmax) or SigLIP's (pool_type last).
+
+    Raises ValueError for the text tower of CoCa (embed_cls) and for other pool_types.
+    """
+    text_cfg = model_cfg["text_cfg"]
+    if text_cfg.get("embed_cls"):
+        raise ValueError("text_cfg with embed_cls (CoCa) is not supported")
+    pool_type = text_cfg.get("pool_type", "argmax")
+    if pool_type not in ("argmax", "last"):
+        raise ValueError(f"text_cfg: pool_type {pool_type!r} is not supported; supported are argmax and last")
+    is_clip = pool_type == "argmax"
+    vocab_size, context_length = text_cfg.get("vocab_size", 49408), text_cfg.get("context_length", 77)
+    cleaning = (text_cfg.get("tokenizer_kwargs") or {}).get("clean", "lower" if is_clip else "canonicalize")
+    make_tokenizer_config = make_clip_tokenizer_config if is_clip else make_siglip_tokenizer_config
     return TextConfig(
-        tokenizer=make_tokens(vocabulary, context, clean),
-        blocks=parse_text_blocks(text, values),
+        tokenizer=make_tokenizer_config(vocab_size, context_length, cleaning),
+        blocks=parse_text_blocks(text_cfg, model_cfg),
         uncertainty="none",
-        pooling="end" if pool == "argmax" else "last",
-        causal=causal,
+        pooling="end" if is_clip else "last",
+        causal=not text_cfg.get("no_causal_mask", False),
         padding="attended",
-        projection_bias=bool(text.get("proj_bias", False)),
+        projection_bias=bool(text_cfg.get("proj_bias", False)),
     )
 
 
-def make_clip_tokens(
-    vocabulary: int, context: int, clean: Any = "lower", *, pad_to: Any = "longest"
+def make_clip_tokenizer_config(
+    vocab_size: int, context_length: int, cleaning: Any = "lower", *, pad_to: Any = "longest"
 ) -> TokenizerConfig:
-    """CLIP's BPE: the last two ids are start and end, and open_clip pads with 0.
+    """Our config of CLIP's BPE tokenizer: the last two ids are start and end, and open_clip pads with 0.
 
     Args:
-        vocabulary: Number of ids.
-        context: Context length, in tokens.
-        clean: Text cleaning.
+        vocab_size: Number of ids.
+        context_length: In tokens.
+        cleaning: Text cleaning before the tokenizer, a value of `TokenizerConfig.cleaning`.
         pad_to: `longest` (of a batch) or `context`.
 
     Returns:
-        Our config of the tokenizer.
+        The config.
     """
     return TokenizerConfig(
-        vocab_size=vocabulary, context_length=context, pad_id=0, start_id=vocabulary - 2, end_id=vocabulary - 1,
-        cleaning=clean, pad_to=pad_to,
+        vocab_size=vocab_size, context_length=context_length, pad_id=0, start_id=vocab_size - 2, end_id=vocab_size - 1,
+        cleaning=cleaning, pad_to=pad_to,
     )  # fmt: skip
 
 
-def is_gemma_vocabulary(vocabulary: int) -> bool:
+def is_gemma_vocabulary(vocab_size: int) -> bool:
     """Whether a vocabulary is Gemma's, of 256,000 tokens, which SigLIP 2 uses.
 
     Args:
-        vocabulary: Number of ids.
+        vocab_size: Number of ids.
 
     Returns:
         True for Gemma's.
     """
-    return vocabulary >= 256000
+    return vocab_size >= 256000
 
 
-def make_siglip_tokens(vocabulary: int, context: int, clean: Any = "canonicalize") -> TokenizerConfig:
-    """SigLIP's vocabulary: 1 is both end and padding. (SigLIP 2's: end 1, padding 0.)
+def make_siglip_tokenizer_config(
+    vocab_size: int, context_length: int, cleaning: Any = "canonicalize"
+) -> TokenizerConfig:
+    """Our config of SigLIP's tokenizer: id 1 is both end and padding. (SigLIP 2's: 1 is the end, 0 is padding.)
 
     Args:
-        vocabulary: Number of ids.
-        context: Context length, in tokens.
-        clean: Text cleaning.
+        vocab_size: Number of ids, which tells SigLIP 2 from SigLIP.
+        context_length: In tokens.
+        cleaning: Text cleaning before the tokenizer, a value of `TokenizerConfig.cleaning`.
 
     Returns:
-        Our config of the tokenizer.
+        The config.
     """
     return TokenizerConfig(
-        vocab_size=vocabulary, context_length=context, pad_id=0 if is_gemma_vocabulary(vocabulary) else 1, end_id=1,
-        cleaning=clean, pad_to="context",
+        vocab_size=vocab_size, context_length=context_length, pad_id=0 if is_gemma_vocabulary(vocab_size) else 1,
+        end_id=1, cleaning=cleaning, pad_to="context",
     )  # fmt: skip
 
 
@@ -308,38 +320,38 @@ def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
     return [*scalars, *image, *text_rules(config, prefix)]
 
 
-def resblock_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
-    """Rules for the blocks of open_clip and of the release.
+def resblock_rules(ours: str, theirs: str, num_blocks: int) -> list[Rule]:
+    """Rules for the transformer blocks of a tower of open_clip or of the ProLIP release.
 
     Args:
         ours: Prefix of our names: `image` or `text`.
         theirs: Prefix of the foreign names, with its dot; may be empty.
-        layers: Number of blocks.
+        num_blocks: Number of blocks.
 
     Returns:
         Rules for all tensors of the blocks.
     """
-    found: list[Rule] = []
-    for i in range(layers):
+    rules: list[Rule] = []
+    for i in range(num_blocks):
         our_block, their_block = f"{ours}.blocks.{i}", f"{theirs}transformer.resblocks.{i}"
         for kind in ("weight", "bias"):
-            found.append(copy_rule(f"{our_block}.attention.qkv.{kind}", f"{their_block}.attn.in_proj_{kind}"))
+            rules.append(copy_rule(f"{our_block}.attention.qkv.{kind}", f"{their_block}.attn.in_proj_{kind}"))
         for our_layer, their_layer in BLOCK.items():
-            found += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
-    return found
+            rules += layer_rules(f"{our_block}.{our_layer}", f"{their_block}.{their_layer}")
+    return rules
 
 
 def clip_image_rules(config: ModelConfig) -> list[Rule]:
-    """Rules for a class-token ViT.
+    """Rules for the image tower of CLIP, a class-token ViT.
 
     Args:
-        config: Config of the model.
+        config: Our config of the model.
 
     Returns:
-        Rules for all tensors of the image tower that it shares with CLIP.
+        Rules for all tensors of the image tower except those of [UNC] and the log-variance, which CLIP lacks.
     """
     image = config.image
-    norms = ["norm_post", *(["norm_pre"] if image.pre_norm else [])]
+    norms = ["norm_post", *(["norm_pre"] if image.pre_norm else [])]  # visual.ln_post and visual.ln_pre
     return [
         copy_rule("image.class_token", "visual.class_embedding"),
         copy_rule("image.positions", "visual.positional_embedding"),
@@ -355,14 +367,14 @@ def clip_image_rules(config: ModelConfig) -> list[Rule]:
 
 
 def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
-    """Rules for a text tower.
+    """Rules for a text tower of open_clip.
 
     Args:
-        config: Config of the model.
-        prefix: Prefix of its foreign names, with its dot; may be empty.
+        config: Our config of the model.
+        prefix: Prefix of the foreign names, with its dot; may be empty.
 
     Returns:
-        Rules for all its tensors.
+        Rules for all tensors of the text tower except [CLS], [UNC] and the log-variance, which CLIP lacks.
     """
     projection = f"{prefix}text_projection"
     return [
@@ -379,10 +391,10 @@ def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
 
 
 def timm_image_rules(config: ModelConfig) -> list[Rule]:
-    """Rules for timm's ViT of SigLIP.
+    """Rules for the image tower of SigLIP, a ViT of timm with attention pooling.
 
     Args:
-        config: Config of the model.
+        config: Our config of the model.
 
     Returns:
         Rules for all tensors of the image tower.
@@ -393,7 +405,7 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     return [
         convolution_rule("image.stem.0.weight", f"{trunk}.patch_embed.proj.weight", image.patch_size),
         copy_rule("image.stem.0.bias", f"{trunk}.patch_embed.proj.bias"),
-        reshape_rule("image.positions", f"{trunk}.pos_embed", image.patches, width),
+        reshape_rule("image.positions", f"{trunk}.pos_embed", image.num_patches, width),
         *layer_rules("image.norm_post", f"{trunk}.norm"),
         reshape_rule("image.pool.probe", f"{trunk}.attn_pool.latent", width),
         *(
@@ -410,25 +422,28 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     ]
 
 
+CLIP_VOCAB_SIZE = 49408
 CLIP_TOKENIZER = "openai/clip-vit-base-patch32"
 """Hub id of CLIP's BPE tokenizer, for weights without a tokenizer and without the name of one."""
 
 
-def tokenizer_name(text: Mapping[str, Any], config: ModelConfig) -> str | None:
-    """The hub id of the tokenizer: the one in text_cfg; else CLIP's, if the vocabulary is CLIP's.
+def tokenizer_name(text_cfg: Mapping[str, Any], config: ModelConfig) -> str | None:
+    """The hub id of a model's tokenizer: hf_tokenizer_name of text_cfg; else CLIP's, if the vocabulary is CLIP's.
 
     Args:
-        text: text_cfg.
-        config: Config of the model.
+        text_cfg: Config of the text tower.
+        config: Our config of the model.
 
     Returns:
-        A hub id; None if there is none for the vocabulary.
+        A hub id; None if text_cfg names none and the vocabulary is not CLIP's.
     """
-    name = text.get("hf_tokenizer_name")
-    return str(name) if name else CLIP_TOKENIZER if config.text.tokenizer.vocab_size == 49408 else None
+    if name := text_cfg.get("hf_tokenizer_name"):
+        return str(name)
+    return CLIP_TOKENIZER if config.text.tokenizer.vocab_size == CLIP_VOCAB_SIZE else None
 
 
 def _tokenizer_name(source: ForeignModel, config: ModelConfig) -> str | None:
+    """`tokenizer_name` of a source, whose config either has the key model_cfg or is a model_cfg itself."""
     return tokenizer_name(source.config.get("model_cfg", source.config)["text_cfg"], config)
 
 

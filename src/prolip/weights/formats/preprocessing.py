@@ -14,18 +14,21 @@ SIGLIP_OPEN_CLIP = {"mean": HALF, "std": HALF, "resize_mode": "squash"}
 """open_clip's preprocess_cfg of SigLIP, for files that come without one."""
 
 
-def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
-    """Our config of open_clip's preprocess_cfg.
+def from_open_clip(preprocess_cfg: Mapping[str, Any], size: int) -> ImagePreprocessing:
+    """Our config of open_clip's image preprocessing.
 
     Args:
-        values: preprocess_cfg; open_clip's defaults (OpenAI's constants, shortest edge) apply to absent keys.
+        preprocess_cfg: open_clip's settings; its defaults (OpenAI's mean and std, shortest edge) apply to absent keys.
         size: Side of the tower's images, in pixels.
 
     Returns:
         Our config.
+
+    Raises:
+        ValueError: Its resize_mode or interpolation is not supported.
     """
     modes: dict[str, ResizeMode] = {"shortest": "shortest", "squash": "squash"}
-    mode = values.get("resize_mode", "shortest")
+    mode = preprocess_cfg.get("resize_mode", "shortest")
     if mode not in modes:
         raise ValueError(
             f"preprocess_cfg: resize_mode {mode!r} is not supported; supported are {sorted(modes)}"
@@ -33,35 +36,38 @@ def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
     default = ImagePreprocessing(size=size)
     return ImagePreprocessing(
         size=size,
-        mean=tuple(values.get("mean") or default.mean),
-        std=tuple(values.get("std") or default.std),
+        mean=tuple(preprocess_cfg.get("mean") or default.mean),
+        std=tuple(preprocess_cfg.get("std") or default.std),
         resize_mode=modes[mode],
-        interpolation=_parse_interpolation(values.get("interpolation", "bicubic")),
+        interpolation=_parse_interpolation(preprocess_cfg.get("interpolation", "bicubic")),
     )
 
 
 def from_transformers(
-    values: Mapping[str, Any], size: int, default: ImagePreprocessing
+    processor: Mapping[str, Any], size: int, default: ImagePreprocessing
 ) -> ImagePreprocessing:
-    """Our config of an image processor of transformers; what we can't do exactly is refused.
+    """Our config of an image processor of transformers.
 
     Args:
-        values: Config of the image processor.
+        processor: Config of the image processor.
         size: Side of the tower's images, in pixels.
-        default: For absent keys: what the model's class does.
+        default: Settings for absent keys: those of the image processor's class in transformers.
 
     Returns:
         Our config.
+
+    Raises:
+        ValueError: The image processor does something that our preprocessing can't do exactly.
     """
-    names: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}  # Pillow's constants
-    resample = values.get("resample", 3 if default.interpolation == "bicubic" else 2)
+    interpolations: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}  # by Pillow's constants
+    resample = processor.get("resample", 3 if default.interpolation == "bicubic" else 2)
     unsupported = {
-        f"resample {resample!r}": resample not in names,
-        "do_resize false": values.get("do_resize", True) is not True,
-        "do_rescale false": values.get("do_rescale", True) is not True,
-        "do_normalize false": values.get("do_normalize", True) is not True,
-        f"rescale_factor {values.get('rescale_factor')!r}": abs(
-            (values.get("rescale_factor") or 1 / 255) - 1 / 255
+        f"resample {resample!r}": resample not in interpolations,
+        "do_resize false": processor.get("do_resize", True) is not True,
+        "do_rescale false": processor.get("do_rescale", True) is not True,
+        "do_normalize false": processor.get("do_normalize", True) is not True,
+        f"rescale_factor {processor.get('rescale_factor')!r}": abs(
+            (processor.get("rescale_factor") or 1 / 255) - 1 / 255
         )
         > 1e-6,
     }
@@ -70,21 +76,21 @@ def from_transformers(
             raise ValueError(f"the image processor's {setting} is not supported")
     return ImagePreprocessing(
         size=size,
-        mean=tuple(values.get("image_mean") or default.mean),
-        std=tuple(values.get("image_std") or default.std),
-        resize_mode=_get_resize_mode(values, size, default.resize_mode),
-        interpolation=names[resample],
+        mean=tuple(processor.get("image_mean") or default.mean),
+        std=tuple(processor.get("image_std") or default.std),
+        resize_mode=_get_resize_mode(processor, size, default.resize_mode),
+        interpolation=interpolations[resample],
     )
 
 
-def _get_resize_mode(values: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
-    """The resize mode of an image processor: shortest edge and center crop, or "squash", both edges at once.
+def _get_resize_mode(processor: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
+    """The resize mode of an image processor: "shortest" (edge, then center crop) or "squash" (both edges at once).
 
-    Either must give images of `size` pixels, the tower's; else ValueError. A size or crop_size may be a number or a
-    mapping. `default` decides whether an image processor without do_center_crop crops.
+    Raises ValueError unless one of the two gives images of `size` pixels, the tower's. The processor's size and
+    crop_size may be a number or a mapping. `default` decides whether a processor without do_center_crop crops.
     """
-    crop = values.get("do_center_crop", default == "shortest")
-    edges, crop_edges = values.get("size", {}), values.get("crop_size", size)
+    crop = processor.get("do_center_crop", default == "shortest")
+    edges, crop_edges = processor.get("size", {}), processor.get("crop_size", size)
     square = [size, size]
     resizes_both = (
         edges and isinstance(edges, Mapping) and [edges.get("height"), edges.get("width")] == square
@@ -97,6 +103,7 @@ def _get_resize_mode(values: Mapping[str, Any], size: int, default: ResizeMode) 
     )
     if crop is True and resizes_shortest and crops_square:
         return "shortest"
+    # a crop to the size that the image has already changes nothing; without any size, the tower's is meant
     if (resizes_both and (crop is not True or crops_square)) or (crop is False and not edges):
         return "squash"
     raise ValueError(
@@ -107,9 +114,9 @@ def _get_resize_mode(values: Mapping[str, Any], size: int, default: ResizeMode) 
 
 def _parse_interpolation(name: str) -> Interpolation:
     """Our name of open_clip's interpolation; raises ValueError for any other than bicubic and bilinear."""
-    known: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
-    if name not in known:
+    interpolations: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
+    if name not in interpolations:
         raise ValueError(
-            f"preprocess_cfg: interpolation {name!r} is not supported; supported are {sorted(known)}"
+            f"preprocess_cfg: interpolation {name!r} is not supported; supported are {sorted(interpolations)}"
         )
-    return known[name]
+    return interpolations[name]

@@ -44,78 +44,87 @@ TEXT_KEYS = {
 
 
 def _matches(source: ForeignModel) -> bool:
+    """Whether the model has the release's tensors: a class-token ViT, and [CLS] of the text, which open_clip lacks."""
     return source.has("visual.class_embedding", "text.cls_emb")
 
 
-def parse_config(values: Mapping[str, Any], name: str = "config") -> ModelConfig:
-    """Config of a model from the release's config.json.
+def parse_config(release_config: Mapping[str, Any]) -> ModelConfig:
+    """Our config of a model of the release.
 
     Args:
-        values: Its content; the release's defaults apply to absent keys.
-        name: For messages.
+        release_config: Content of the release's config.json; the release's defaults apply to absent keys.
 
     Returns:
         Our config of the model.
+
+    Raises:
+        ValueError: A key is missing or unknown, or no released model has such a setting.
     """
     for key in ("embed_dim", "vision_cfg", "text_cfg"):
-        if key not in values:
-            raise ValueError(f"{name}: {key} is missing from the release's config.json")
-    vision, text = values["vision_cfg"], values["text_cfg"]
-    open_clip.check_known_keys(values, MODEL_KEYS, f"{name}: config.json")
-    open_clip.check_known_keys(vision, VISION_KEYS, f"{name}: vision_cfg")
-    open_clip.check_known_keys(text, TEXT_KEYS, f"{name}: text_cfg")
+        if key not in release_config:
+            raise ValueError(f"{key} is missing from the release's config.json")
+    vision_cfg, text_cfg = release_config["vision_cfg"], release_config["text_cfg"]
+    open_clip.check_known_keys(release_config, MODEL_KEYS, "config.json")
+    open_clip.check_known_keys(vision_cfg, VISION_KEYS, "vision_cfg")
+    open_clip.check_known_keys(text_cfg, TEXT_KEYS, "text_cfg")
     if (
-        not text.get("embed_cls", True)
-        or not text.get("embed_unc", True)
-        or not text.get("no_causal_mask", True)
+        not text_cfg.get("embed_cls", True)
+        or not text_cfg.get("embed_unc", True)
+        or not text_cfg.get("no_causal_mask", True)
     ):
-        raise ValueError(
-            f"{name}: a text_cfg without embed_cls, embed_unc or no_causal_mask was never released"
-        )
-    if vision.get("pos_embed_type", "learnable") != "learnable" or vision.get("pool_type", "tok") != "tok":
-        raise ValueError(f"{name}: vision_cfg has a pos_embed_type or pool_type that was never released")
+        raise ValueError("a text_cfg without embed_cls, embed_unc or no_causal_mask was never released")
+    if (
+        vision_cfg.get("pos_embed_type", "learnable") != "learnable"
+        or vision_cfg.get("pool_type", "tok") != "tok"
+    ):
+        raise ValueError("vision_cfg has a pos_embed_type or pool_type that was never released")
     return ModelConfig(
-        embed_dim=values["embed_dim"],
-        image=_parse_image_config(vision, values),
-        text=_parse_text_config(text, values),
-        contrastive_loss="sigmoid" if values.get("init_logit_bias") else "softmax",
-        init=InitConfig(log_var=float(text.get("init_unc_bias", -10))),
+        embed_dim=release_config["embed_dim"],
+        image=_parse_image_config(vision_cfg, release_config),
+        text=_parse_text_config(text_cfg, release_config),
+        contrastive_loss="sigmoid" if release_config.get("init_logit_bias") else "softmax",
+        init=InitConfig(log_var=float(text_cfg.get("init_unc_bias", -10))),
     )
 
 
-def _parse_image_config(vision: Mapping[str, Any], values: Mapping[str, Any]) -> ImageConfig:
-    """Our config of the image tower; `vision` is vision_cfg, `values` the whole config.json."""
-    # OpenAI's mean and deviation for all of them, also for those that started from SigLIP
+def _parse_image_config(vision_cfg: Mapping[str, Any], release_config: Mapping[str, Any]) -> ImageConfig:
+    """Our config of the image tower; `release_config` is the whole config.json, which may set quick_gelu."""
+    # no preprocess_cfg: all released models use OpenAI's mean and deviation, also those that started from SigLIP
     return replace(
-        open_clip.parse_clip_image_config(vision, values, preprocess={}),
-        uncertainty="token" if vision.get("embed_unc", False) else "none",
-        pre_norm=not vision.get("no_ln_pre", False),
+        open_clip.parse_clip_image_config(vision_cfg, release_config, preprocess_cfg={}),
+        uncertainty="token" if vision_cfg.get("embed_unc", False) else "none",
+        pre_norm=not vision_cfg.get("no_ln_pre", False),
         class_norm="twice",
     )
 
 
-def _parse_text_config(text: Mapping[str, Any], values: Mapping[str, Any]) -> TextConfig:
-    """Our config of the text tower and its tokenizer; `text` is text_cfg, `values` the whole config.json."""
-    vocabulary, context = text.get("vocab_size", 32100), text.get("context_length", 64)
-    if text.get("hf_tokenizer_name"):
-        clean = (text.get("tokenizer_kwargs") or {}).get("clean", "canonicalize")
-        tokens = open_clip.make_siglip_tokens(vocabulary, context, clean)
-        # 32,000 pieces and T5's 100 extra ids; the release masks with the first of them
-        tokens = replace(tokens, mask_id=32000) if vocabulary == 32100 else tokens
+def _parse_text_config(text_cfg: Mapping[str, Any], release_config: Mapping[str, Any]) -> TextConfig:
+    """Our config of the text tower and its tokenizer: SigLIP's if text_cfg names a tokenizer, else CLIP's.
+
+    `release_config` is the whole config.json, which may set quick_gelu.
+    """
+    vocab_size, context_length = text_cfg.get("vocab_size", 32100), text_cfg.get("context_length", 64)
+    if text_cfg.get("hf_tokenizer_name"):
+        cleaning = (text_cfg.get("tokenizer_kwargs") or {}).get("clean", "canonicalize")
+        tokenizer = open_clip.make_siglip_tokenizer_config(vocab_size, context_length, cleaning)
+        if (
+            vocab_size == 32100
+        ):  # 32,000 pieces and T5's 100 extra ids; the release masks with the lowest extra id
+            tokenizer = replace(tokenizer, mask_id=32000)
     else:
-        tokens = open_clip.make_clip_tokens(vocabulary, context, pad_to="context")
+        tokenizer = open_clip.make_clip_tokenizer_config(vocab_size, context_length, pad_to="context")
     defaults = {"width": 768, "heads": 12, "layers": 12}
     return TextConfig(
-        tokenizer=tokens,
-        blocks=open_clip.parse_text_blocks({**defaults, **text}, values),
+        tokenizer=tokenizer,
+        blocks=open_clip.parse_text_blocks({**defaults, **text_cfg}, release_config),
         uncertainty="mean",
         padding="attended",
-        projection_bias=bool(text.get("proj_bias", True)),
+        projection_bias=bool(text_cfg.get("proj_bias", True)),
     )
 
 
 def _make_rules(config: ModelConfig) -> list[Rule]:
-    """One rule per tensor: our name, the release's name, and how to convert it."""
+    """Rules for all tensors of a model of the release; all of them can be inverted, for export."""
     image = config.image
     uncertainty_rules = [
         copy_rule("image.uncertainty_token", "visual.unc_embedding"),
@@ -141,38 +150,40 @@ def export_release(model: ProLIP, folder: Path) -> Path:
 
     Args:
         model: A model with the forward pass of the release.
-        folder: Output folder.
+        folder: Output folder, which is created if need be; the two files are replaced.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The release can't represent the model.
+        ValueError: The release can't represent the model; nothing is written.
     """
     if reason := describe_incompatibility(model.config):
         raise ValueError(f"The release can't represent this model: {reason}")
     tensors = {name: value.detach().cpu().float() for name, value in model.state_dict().items()}
-    theirs = invert_rules(_make_rules(model.config), tensors)
-    text = json.dumps(make_release_config(model), sort_keys=True, indent=2)  # no newline at the end, as there
-    atomic_write(folder / WEIGHTS_FILE, lambda path: write_safetensors(theirs, path))
-    atomic_write(folder / CONFIG_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+    release_tensors = invert_rules(_make_rules(model.config), tensors)
+    config_json = json.dumps(
+        make_release_config(model), sort_keys=True, indent=2
+    )  # no final newline, as there
+    atomic_write(folder / WEIGHTS_FILE, lambda path: write_safetensors(release_tensors, path))
+    atomic_write(folder / CONFIG_FILE, lambda path: path.write_text(config_json, encoding="utf-8"))
     return folder
 
 
 def describe_incompatibility(config: ModelConfig) -> str | None:
-    """Why the forward pass of a model differs from that of the release.
+    """Why the release can't represent a model: the first difference between the two forward passes.
 
     Args:
         config: Config of the model.
 
     Returns:
-        The first reason; None if the forward pass is the same.
+        The first reason, to follow "The release can't represent this model: "; None if there is none.
     """
     image, text = config.image, config.text
     reasons = {
         "its text log-variances don't come from the projected mean": text.uncertainty != "mean",
         "it applies the last norm of the image tower once, the release twice": image.class_norm != "twice",
-        "it masks padding, the release reads it": text.padding != "attended",
+        "it masks padding, the release attends to it": text.padding != "attended",
         "its text tower is causal": text.causal,
         "its patches have a bias or an MLP stem": image.patch_bias or image.stem != "linear",
         "a tower has no projection": not (image.projection and text.projection),
@@ -188,88 +199,100 @@ def describe_incompatibility(config: ModelConfig) -> str | None:
 
 
 def make_release_config(model: ProLIP) -> dict[str, Any]:
-    """The config.json of a model for the release.
+    """The content of config.json for a model in the format of the release.
 
     Args:
         model: The model.
 
     Returns:
-        The original content, if it still describes the model, or a new one.
+        The config.json that the model was loaded from, if it still describes the model, or a new one.
+
+    Raises:
+        ValueError: A new config.json needs the hub id of the tokenizer, and the model has none.
     """
-    known = model.origin.get("config", {}) if model.origin.get("format") == NAME else {}
-    if known and parse_config(known) == _replace_tokens(model.config, parse_config(known)):
-        return dict(known)
+    original = model.origin.get("config", {}) if model.origin.get("format") == NAME else {}
+    if original and parse_config(original) == _ignore_free_settings(model.config, parse_config(original)):
+        return dict(original)
     return _make_new_config(model.config, model.origin.get("tokenizer"))
 
 
 def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, Any]:
-    """A config.json of the release that describes our config.
+    """The content of a config.json of the release that describes our config.
 
-    `tokenizer` is a hub id, which a vocabulary other than CLIP's needs: ValueError if it is missing.
+    `tokenizer` is a hub id. Raises ValueError if it is None and the vocabulary is not CLIP's.
     """
     image, text = config.image, config.text
-    tower: dict[str, Any] = {
+    text_cfg: dict[str, Any] = {
         "width": text.blocks.width, "heads": text.blocks.heads, "layers": text.blocks.layers,
         "context_length": text.tokenizer.context_length, "vocab_size": text.tokenizer.vocab_size, "embed_cls": True,
         "embed_unc": True, "no_causal_mask": True, "pool_type": "last", "proj_bias": text.projection_bias,
         "init_unc_bias": config.init.log_var, "norm_kwargs": {"eps": text.blocks.norm_eps},
-        **_get_mlp_ratio(text), **_get_activation(text),
+        **_mlp_ratio_setting(text), **_act_kwargs_setting(text),
     }  # fmt: skip
-    if text.tokenizer.start_id is None:
+    if text.tokenizer.start_id is None:  # not CLIP's tokenizer
         if not tokenizer:
             raise ValueError(
-                'the release names its tokenizer by a hub id, and this model has none: set model.origin["tokenizer"]'
+                "config.json of the release names its tokenizer by a hub id, and this model has none: "
+                'set model.origin["tokenizer"] to the hub id'
             )
-        tower |= {"hf_tokenizer_name": tokenizer, "tokenizer_kwargs": {"clean": text.tokenizer.cleaning}}
-    vision: dict[str, Any] = {
+        text_cfg |= {"hf_tokenizer_name": tokenizer, "tokenizer_kwargs": {"clean": text.tokenizer.cleaning}}
+    vision_cfg: dict[str, Any] = {
         "width": image.blocks.width, "head_width": image.blocks.width // image.blocks.heads,
         "layers": image.blocks.layers, "patch_size": image.patch_size, "image_size": image.preprocessing.size,
         "embed_unc": image.uncertainty == "token", "init_unc_bias": config.init.log_var,
-        **({} if image.pre_norm else {"no_ln_pre": True}), **_get_mlp_ratio(image), **_get_activation(image),
+        **({} if image.pre_norm else {"no_ln_pre": True}), **_mlp_ratio_setting(image), **_act_kwargs_setting(image),
     }  # fmt: skip
-    content: dict[str, Any] = {"embed_dim": config.embed_dim, "vision_cfg": vision, "text_cfg": tower}
+    release_config: dict[str, Any] = {
+        "embed_dim": config.embed_dim,
+        "vision_cfg": vision_cfg,
+        "text_cfg": text_cfg,
+    }
     if config.contrastive_loss == "sigmoid":
-        content["init_logit_bias"] = config.init.logit_bias or -10.0
-    return {**content, "quick_gelu": True} if image.blocks.activation == "quick_gelu" else content
+        # never 0: the release reads an init_logit_bias of 0 as a softmax without a bias
+        release_config["init_logit_bias"] = config.init.logit_bias or -10.0
+    if image.blocks.activation == "quick_gelu":
+        release_config["quick_gelu"] = True
+    return release_config
 
 
-def _get_mlp_ratio(tower: ImageConfig | TextConfig) -> dict[str, float]:
-    """mlp_ratio, unless it is 4. The release truncates width * ratio to an integer, so half a unit is added."""
+def _mlp_ratio_setting(tower: ImageConfig | TextConfig) -> dict[str, float]:
+    """The setting mlp_ratio of vision_cfg or text_cfg; empty if it is the release's default, 4."""
     blocks = tower.blocks
-    return (
-        {} if blocks.mlp_width == 4 * blocks.width else {"mlp_ratio": (blocks.mlp_width + 0.5) / blocks.width}
-    )
+    if blocks.mlp_width == 4 * blocks.width:
+        return {}
+    # the release truncates width * ratio to an integer: half a unit more can't be rounded down to the one below
+    return {"mlp_ratio": (blocks.mlp_width + 0.5) / blocks.width}
 
 
-def _get_activation(tower: ImageConfig | TextConfig) -> dict[str, Any]:
-    """act_kwargs of a tower whose GELU is the tanh approximation; empty for other activations."""
+def _act_kwargs_setting(tower: ImageConfig | TextConfig) -> dict[str, Any]:
+    """The setting act_kwargs of a tower whose GELU is the tanh approximation; empty for other activations."""
     return {"act_kwargs": {"approximate": "tanh"}} if tower.blocks.activation == "gelu_tanh" else {}
 
 
 def _has_release_preprocessing(config: ModelConfig) -> bool:
-    """Whether images are resized and normalized as the release does, at any size."""
-    return (
-        config.image.preprocessing
-        == open_clip.parse_clip_image_config(
-            {"image_size": config.image.preprocessing.size}, {}, {}
-        ).preprocessing
-    )
+    """Whether the model resizes and normalizes images as the release does; the image size may differ."""
+    preprocessing = config.image.preprocessing
+    release_default = open_clip.parse_clip_image_config({"image_size": preprocessing.size}, {}, {})
+    return preprocessing == release_default.preprocessing
 
 
-def _replace_tokens(config: ModelConfig, other: ModelConfig) -> ModelConfig:
-    """config with the token ids of other: those of a tokenizer that was found later may differ."""
-    tokens = replace(
-        other.text.tokenizer,
+def _ignore_free_settings(config: ModelConfig, original: ModelConfig) -> ModelConfig:
+    """`config` with those settings of `original` that may differ while config.json still describes the model.
+
+    These are the token ids and the cleaning, which a tokenizer that was set later may change, and `init`.
+    """
+    tokenizer = replace(
+        original.text.tokenizer,
         vocab_size=config.text.tokenizer.vocab_size,
         context_length=config.text.tokenizer.context_length,
     )
-    return replace(config, text=replace(config.text, tokenizer=tokens), init=other.init)
+    return replace(config, text=replace(config.text, tokenizer=tokenizer), init=original.init)
 
 
 FORMAT = WeightFormat(
     name=NAME,
     matches=_matches,
-    read_config=lambda source: parse_config(source.config, str(source.path)),
+    read_config=lambda source: parse_config(source.config),
     make_rules=lambda source, config: _make_rules(config),
     ignored={},
     tokenizer_name=lambda source, config: open_clip.tokenizer_name(source.config["text_cfg"], config),

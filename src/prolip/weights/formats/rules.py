@@ -47,7 +47,7 @@ class LoadingReport:
 
 
 def copy_rule(ours: str, theirs: str) -> Rule:
-    """The tensor is copied unchanged.
+    """A rule that copies the tensor unchanged.
 
     Args:
         ours: Our name.
@@ -60,7 +60,7 @@ def copy_rule(ours: str, theirs: str) -> Rule:
 
 
 def transpose_rule(ours: str, theirs: str) -> Rule:
-    """Theirs multiplies from the right, x @ weight: it is transposed.
+    """A rule that transposes a weight: theirs is used as x @ weight, ours as torch's Linear does.
 
     Args:
         ours: Our name.
@@ -73,7 +73,7 @@ def transpose_rule(ours: str, theirs: str) -> Rule:
 
 
 def convolution_rule(ours: str, theirs: str, patch_size: int) -> Rule:
-    """Theirs is a convolution (W, 3, p, p) with stride p; ours is a linear map (W, 3 p p) of patches.
+    """A rule for the patch embedding: theirs is a convolution (W, 3, p, p) with stride p, ours a Linear (W, 3 p p).
 
     Args:
         ours: Our name.
@@ -88,7 +88,7 @@ def convolution_rule(ours: str, theirs: str, patch_size: int) -> Rule:
 
 
 def reshape_rule(ours: str, theirs: str, *shape: int) -> Rule:
-    """The same values in another shape, for example without a leading axis of length 1.
+    """A rule that reshapes the tensor, for example to drop a leading axis of length 1.
 
     Args:
         ours: Our name.
@@ -102,7 +102,7 @@ def reshape_rule(ours: str, theirs: str, *shape: int) -> Rule:
 
 
 def concat_rule(ours: str, *theirs: str) -> Rule:
-    """Ours is theirs concatenated along the first axis: q, k, v.
+    """A rule that concatenates foreign tensors along the first axis: separate q, k and v become our qkv.
 
     Args:
         ours: Our name.
@@ -124,7 +124,7 @@ def layer_rules(ours: str, theirs: str) -> list[Rule]:
     Returns:
         Two invertible rules.
     """
-    return [copy_rule(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
+    return [copy_rule(f"{ours}.{kind}", f"{theirs}.{kind}") for kind in ("weight", "bias")]
 
 
 def apply_rules(
@@ -139,10 +139,11 @@ def apply_rules(
         source: File or folder, for messages.
 
     Returns:
-        Our tensors by name, and the report.
+        Our tensors by name; and the report, which lists the loaded and the unused ones.
 
     Raises:
-        ValueError: A tensor is missing, or neither a rule nor a pattern covers it.
+        ValueError: A tensor is missing, has a shape that its rule can't convert, or is covered by neither a rule nor
+            a pattern.
     """
     missing = sorted(name for rule in rules for name in rule.theirs if name not in tensors)
     if missing:
@@ -185,17 +186,17 @@ def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[s
 
 
 def _find_reason(name: str, ignored: Mapping[str, str]) -> str | None:
-    """Why a foreign tensor is not needed, by the first pattern that matches its whole name; None if none does."""
+    """The reason why a foreign tensor is not needed: that of the first pattern that matches its whole name, or None."""
     return next((reason for pattern, reason in ignored.items() if re.fullmatch(pattern, name)), None)
 
 
 def _apply_rule(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
-    """Our tensor of one rule; raises ValueError with the shapes if the foreign tensors don't fit the rule."""
-    parts = [tensors[name] for name in rule.theirs]
+    """Make our tensor from the foreign ones by a rule; raises ValueError if their shapes don't fit the rule."""
+    foreign_tensors = [tensors[name] for name in rule.theirs]
     try:
-        return rule.read(*parts)
+        return rule.read(*foreign_tensors)
     except (RuntimeError, IndexError):
         shapes = ", ".join(
-            f"{name} {tuple(part.shape)}" for name, part in zip(rule.theirs, parts, strict=True)
+            f"{name} {tuple(tensor.shape)}" for name, tensor in zip(rule.theirs, foreign_tensors, strict=True)
         )
         raise ValueError(f"{source}: {shapes} can't be converted to {rule.ours}") from None
