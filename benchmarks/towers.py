@@ -129,11 +129,11 @@ def image_flops(config: ImageConfig, embed_dim: int, patches: int | None = None)
     Returns:
         Operations; norms and activations are not counted.
     """
-    count = config.patches if patches is None else patches
+    count = config.num_patches if patches is None else patches
     width = config.blocks.width
     values = 3 * config.patch_size**2
     stem = values * width if config.stem == "linear" else values * 3 * width + 3 * width * width
-    read = config.added_tokens
+    read = config.num_added_tokens
     total = count * stem + _count_blocks(
         config.blocks, count + read, None if config.uncertainty == "multihead" else read
     )
@@ -142,7 +142,7 @@ def image_flops(config: ImageConfig, embed_dim: int, patches: int | None = None)
 
 def text_flops(config: TextConfig, embed_dim: int, length: int) -> int:
     """Count the floating-point operations of one text of `length` tokens; the token embedding is a look-up."""
-    tokens = length + config.added_tokens
+    tokens = length + config.num_added_tokens
     read = {"token": 2, "none": 1, "mean": 1}.get(config.uncertainty)
     return 2 * (_count_blocks(config.blocks, tokens, read) + _count_heads(config, embed_dim, tokens))
 
@@ -181,7 +181,7 @@ def _make_workloads(
     ids = torch.randint(
         2, TOKENS.vocab_size, (batch, config.text.tokenizer.context_length), generator=generator
     )
-    quarter = draw_patch_indices(batch, config.image.patches, 0.25, generator)
+    quarter = draw_patch_indices(batch, config.image.num_patches, 0.25, generator)
     models = {
         name: ProLIP(config.with_uncertainty(kind)).init_weights(generator) for name, kind in VARIANTS.items()
     }

@@ -217,7 +217,7 @@ class PackageStep:
         began = time.perf_counter()
         self.optimizer.zero_grad()
         views = draw_masked_views(
-            self.batch.token_ids, config.masking, model.text.tokenizer, model.image.patches,
+            self.batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches,
             seed=config.seed, step=step, batch_size=config.batch_size, first=0, general=self.batch.general_token_ids,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
@@ -244,10 +244,10 @@ class PackageStep:
     def flops(self) -> int:
         """Operations of a step, forward and backward: towers (unmasked and masked inputs) and logits."""
         config, masking, count = self.module.model.config, self.config.masking, len(self.batch)
-        patches = max(1, round((1 - masking.patch_mask_ratio) * config.image.patches))
+        patches = max(1, round((1 - masking.patch_mask_ratio) * config.image.num_patches))
         images, texts = count_masked_views(masking, count)
         return (
-            count * _image_flops(config, config.image.patches)
+            count * _image_flops(config, config.image.num_patches)
             + images * _image_flops(config, patches)
             + (count + texts) * 3 * text_flops(config.text, config.embed_dim, self.longest)
             + _logit_flops(config, count)
@@ -286,7 +286,7 @@ class PlainStep:
         model, masking, count = self.model.config, self.config.masking, len(self.ids)
         tokens = model.text.tokenizer
         patch_indices = draw_patch_indices(
-            count, model.image.patches, 1 - masking.patch_mask_ratio, self._generator
+            count, model.image.num_patches, 1 - masking.patch_mask_ratio, self._generator
         )
         masked_ids = mask_tokens(
             self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids,
@@ -332,7 +332,9 @@ class PlainStep:
         """Operations of a step, forward and backward."""
         config, count = self.model.config, len(self.ids)
         text = 3 * text_flops(config.text, config.embed_dim, config.text.tokenizer.context_length)
-        return 2 * count * (_image_flops(config, config.image.patches) + text) + _logit_flops(config, count)
+        return 2 * count * (_image_flops(config, config.image.num_patches) + text) + _logit_flops(
+            config, count
+        )
 
 
 class _PaddedTextTower(TextTower):

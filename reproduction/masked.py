@@ -64,7 +64,7 @@ def _masked_images(model: ProLIP, embedded: EmbeddedScenes) -> Gaussian:
         samples = (embedded.source.read(int(number)) for number in numbers)
         pixels = torch.stack([model.preprocess(read_image(sample.image)) for sample in samples])
         patch_indices = draw_patch_indices(
-            len(pixels), model.config.image.patches, 1 - MASK_FRACTION, generator
+            len(pixels), model.config.image.num_patches, 1 - MASK_FRACTION, generator
         )
         done.append(model.encode_image(pixels.to(model.device), patch_indices.to(model.device)).to("cpu"))
     return Gaussian.cat(done)

@@ -89,7 +89,7 @@ def test_a_tower_without_projection_has_the_width_of_the_embedding():
 
 
 def test_a_patch_may_fill_the_image():
-    assert ImageConfig(preprocessing=ImagePreprocessing(size=8), patch_size=8, blocks=BLOCKS).patches == 1
+    assert ImageConfig(preprocessing=ImagePreprocessing(size=8), patch_size=8, blocks=BLOCKS).num_patches == 1
 
 
 def test_pooling_requirements():

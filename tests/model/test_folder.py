@@ -125,7 +125,7 @@ def test_save_rejects_parameters_that_the_config_does_not_describe(nano, tmp_pat
 def test_save_rejects_nan(nano, tmp_path):
     with torch.no_grad():
         nano.logit_bias.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"the model: logit_bias .* not finite numbers"):
+    with pytest.raises(ValueError, match=r"the model: logit_bias holds NaN or infinity"):
         nano.save(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -148,7 +148,7 @@ def test_load_promotes_mixed_precision_to_the_widest_dtype(saved):
 
 def test_load_rejects_8_bit_floats(saved):
     change(saved, lambda t: t.update({"image.positions": t["image.positions"].to(torch.float8_e4m3fn)}))
-    with pytest.raises(ValueError, match=r"image.positions \(torch.float8_e4m3fn\) holds no weights"):
+    with pytest.raises(ValueError, match=r"image.positions is torch.float8_e4m3fn"):
         prolip.load(saved)
     with pytest.raises(ValueError, match=r"dtype torch.complex64 is not one of torch.float16"):
         prolip.load(saved, dtype=torch.complex64)
@@ -209,7 +209,7 @@ def test_weights_file_holds_the_digest_of_the_config(saved):
 
 def test_save_rejects_a_file_path(nano, tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="is a file; a model is saved into a folder"):
+    with pytest.raises(ValueError, match=r"is a file, but .* choose another path"):
         nano.save(tmp_path / "file")
 
 
@@ -245,11 +245,11 @@ def change(saved, edit):
         ),
         (
             lambda t: t["image.positions"].fill_(torch.nan),
-            r"image.positions .* weights that are not finite numbers",
+            r"image.positions .*NaN or infinity",
         ),
         (
             lambda t: t.update(logit_bias=torch.tensor(1)),
-            r"logit_bias .* weights that are not finite numbers",
+            r"logit_bias is torch\.int64",
         ),
     ],
 )

@@ -17,7 +17,7 @@ Activation = Literal["gelu", "quick_gelu", "gelu_tanh"]
 
 Uncertainty = Literal["token", "none", "multihead", "mean"]
 """Where log-variances come from: the [UNC] token (the paper); nowhere, a deterministic tower; PCME++'s two further
-blocks; or a linear map of the projected, un-normalized mean (text tower of the public release)."""
+blocks; or a linear map of the projected mean before its normalization (text tower of the public release)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +85,21 @@ class ImageConfig:
                 'pooling "attention" has no [CLS], so uncertainty must be "none" and class_norm "once"'
             )
         if self.stem == "mlp" and not self.patch_bias:
-            raise ValueError('stem "mlp" has biases: set patch_bias')
+            raise ValueError('stem "mlp" has biases: set patch_bias to true')
 
     @property
     def grid(self) -> int:
-        """Patches along an edge; a remainder at the right and at the bottom is not seen."""
+        """Patches along an edge. Pixels beyond the last whole patch, at the right and the bottom, are not seen."""
         return self.preprocessing.size // self.patch_size
 
     @property
-    def patches(self) -> int:
-        """Number of patches."""
+    def num_patches(self) -> int:
+        """Number of patches of an image."""
         return self.grid**2
 
     @property
-    def added_tokens(self) -> int:
-        """Number of tokens before the patches, 0 to 2: [CLS], and [UNC] where there is one."""
+    def num_added_tokens(self) -> int:
+        """Number of tokens put before the patches, 0 to 2: [CLS], then [UNC]."""
         return int(self.pooling == "class") + int(self.uncertainty == "token")
 
 
@@ -137,10 +137,10 @@ class TextConfig:
             raise ValueError('pooling "last" reads the last position, so padding must be "attended"')
 
     @property
-    def added_tokens(self) -> int:
-        """Number of tokens after the text, 0 to 2: [UNC] and [CLS].
+    def num_added_tokens(self) -> int:
+        """Number of tokens appended to the text, 0 to 2: [UNC], then [CLS].
 
-        The release has an [UNC] in its text tower too, but never reads it.
+        uncertainty "mean" (the released text tower) counts an [UNC]: its weights contain one, though nothing reads it.
         """
         return int(self.pooling == "class") + int(self.uncertainty in ("token", "mean"))
 
@@ -210,15 +210,15 @@ class ModelConfig:
         return self.image.uncertainty == self.text.uncertainty == "none"
 
     def with_uncertainty(self, uncertainty: Uncertainty) -> ModelConfig:
-        """The same model with another source of log-variances in both towers."""
-        image, text = (
-            replace(self.image, uncertainty=uncertainty),
-            replace(self.text, uncertainty=uncertainty),
+        """A copy of the config with another source of log-variances in both towers."""
+        return replace(
+            self,
+            image=replace(self.image, uncertainty=uncertainty),
+            text=replace(self.text, uncertainty=uncertainty),
         )
-        return replace(self, image=image, text=text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """The config as nested dicts of plain values, ready for JSON."""
         return asdict(self)
 
     @classmethod

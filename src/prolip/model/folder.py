@@ -56,7 +56,7 @@ def write_model_folder(folder: Path, contents: ModelContents) -> Path:
         ValueError: If the folder is a file, or a weight is not finite.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; a model is saved into a folder")
+        raise ValueError(f"{folder} is a file, but a model is saved into a folder: choose another path")
     require_finite_weights(contents.tensors, "the model")
     tensors = {name: value.detach().cpu().contiguous() for name, value in contents.tensors.items()}
     digest = compute_digest(tensors)
@@ -87,10 +87,13 @@ def read_model_folder(folder: Path) -> ModelContents:
         FileNotFoundError: If config.json or model.safetensors is missing.
     """
     path = folder / CONFIG_FILE
-    content = read_json(path)
-    if not is_prolip_config(content):
-        raise ValueError(f'{path} is not the config of a prolip model: "format" must be "{FORMAT}"')
-    version = content.get("version")
+    config_json = read_json(path)
+    if not is_prolip_config(config_json):
+        raise ValueError(
+            f'{path} is not the config of a prolip model: "format" must be "{FORMAT}". '
+            "prolip.load reads models of other formats"
+        )
+    version = config_json.get("version")
     if version != VERSION:
         older = isinstance(version, int) and version < VERSION
         advice = "Convert or train the model again" if older else "Update prolip"
@@ -98,11 +101,11 @@ def read_model_folder(folder: Path) -> ModelContents:
             f"{path} has format version {version!r}; this prolip reads version {VERSION}. {advice}"
         )
     try:
-        config = ModelConfig.from_dict(content.get("model", {}))
+        config = ModelConfig.from_dict(config_json.get("model", {}))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     weights = folder / WEIGHTS_FILE
-    config_digest, weights_digest = content.get("weights"), read_digest(weights)
+    config_digest, weights_digest = config_json.get("weights"), read_digest(weights)
     if None not in (config_digest, weights_digest) and config_digest != weights_digest:
         raise ValueError(
             f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves "
@@ -112,23 +115,23 @@ def read_model_folder(folder: Path) -> ModelContents:
     tokenizer = None
     if (folder / TOKENIZER_FILE).exists():
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE, config.text.tokenizer)
-    return ModelContents(config, tensors, tokenizer, dict(content.get("origin") or {}))
+    return ModelContents(config, tensors, tokenizer, dict(config_json.get("origin") or {}))
 
 
-def is_prolip_config(content: Mapping[str, Any]) -> bool:
-    """Whether this is the content of a config.json of ours, and not of open_clip or transformers.
+def is_prolip_config(config_json: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of this format, and not of open_clip or transformers.
 
     Args:
-        content: Content of a config.json.
+        config_json: Content of a config.json.
 
     Returns:
-        True for ours.
+        True if `write_model_folder` wrote it, in any version of the format.
     """
-    return content.get("format") == FORMAT
+    return config_json.get("format") == FORMAT
 
 
 def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of config.json, without the digest of the weights.
+    """Make the content of config.json, without the digest of the weights.
 
     Args:
         config: Config of the model.
@@ -142,17 +145,22 @@ def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str
 
 
 def require_finite_weights(tensors: Mapping[str, Tensor], source: object) -> None:
-    """Raise ValueError unless every tensor holds finite floats of 16 bits or more.
+    """Raise ValueError unless every tensor holds finite floats of 16 bits or more, in memory (not on "meta").
 
     Args:
         tensors: A state dict.
         source: Where it came from, for the message.
     """
     for name, value in tensors.items():
-        if value.dtype not in WEIGHT_DTYPES or value.is_meta or not bool(value.isfinite().all()):
-            raise ValueError(
-                f"{source}: {name} ({value.dtype}) holds no weights, or weights that are not finite numbers"
-            )
+        if value.is_meta:
+            problem = "has no values yet: draw them with init_weights(generator)"
+        elif value.dtype not in WEIGHT_DTYPES:
+            problem = f"is {value.dtype}, but weights must be one of {', '.join(map(str, WEIGHT_DTYPES))}"
+        elif not bool(value.isfinite().all()):
+            problem = "holds NaN or infinity: the training diverged, or the file is damaged. Use an earlier checkpoint"
+        else:
+            continue
+        raise ValueError(f"{source}: {name} {problem}")
 
 
 def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -169,6 +177,7 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
+        # the folder, since the file itself may be a temporary one of `atomic_write`
         raise OSError(f"the weights can't be written to {path.parent}: {error}") from error
 
 
@@ -186,7 +195,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         ValueError: If it is truncated, damaged or of another format.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: there are no weights")
+        raise FileNotFoundError(f"{path} is missing: the folder has no weights. Copy or download it again")
     try:
         # a clone, not the memory-mapped file: overwriting the file would change the model, or end the process
         return {name: value.clone() for name, value in load_file(path).items()}
@@ -198,7 +207,10 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def compute_digest(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names and bytes. It is written to both files, so that files of two saves are never combined.
+    """Hash the names and bytes of tensors.
+
+    `write_model_folder` stores the hash in config.json and in model.safetensors, so that `read_model_folder` can refuse
+    files of two different saves.
 
     Args:
         tensors: By name, on the CPU.
@@ -214,7 +226,7 @@ def compute_digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def read_digest(path: Path) -> str | None:
-    """The digest in the metadata of a safetensors file.
+    """Read the digest (see `compute_digest`) from the metadata of a safetensors file.
 
     Args:
         path: The file.

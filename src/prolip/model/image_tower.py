@@ -13,11 +13,11 @@ class Stem(nn.Sequential):
     """Patch embedding: 3 p p values per patch to a token, by one linear layer or by two with a GELU between."""
 
     def __init__(self, config: ImageConfig) -> None:
-        values, width = 3 * config.patch_size**2, config.blocks.width
+        patch_values, width = 3 * config.patch_size**2, config.blocks.width
         if config.stem == "linear":
-            super().__init__(nn.Linear(values, width, bias=config.patch_bias))
+            super().__init__(nn.Linear(patch_values, width, bias=config.patch_bias))
         else:
-            super().__init__(nn.Linear(values, 3 * width), nn.GELU(), nn.Linear(3 * width, width))
+            super().__init__(nn.Linear(patch_values, 3 * width), nn.GELU(), nn.Linear(3 * width, width))
 
 
 class AttentionPool(nn.Module):
@@ -59,7 +59,7 @@ class ImageTower(nn.Module):
             self.class_token = nn.Parameter(torch.empty(blocks.width))
         if config.uncertainty == "token":
             self.uncertainty_token = nn.Parameter(torch.empty(blocks.width))
-        self.positions = nn.Parameter(torch.empty(config.added_tokens + config.patches, blocks.width))
+        self.positions = nn.Parameter(torch.empty(config.num_added_tokens + config.num_patches, blocks.width))
         self.norm_pre = nn.LayerNorm(blocks.width, eps=blocks.norm_eps) if config.pre_norm else nn.Identity()
         self.blocks = Transformer(blocks)
         self.norm_post = nn.LayerNorm(blocks.width, eps=blocks.norm_eps)
@@ -84,16 +84,21 @@ class ImageTower(nn.Module):
         if self.pool is not None:
             return self.mean(self.pool(self.norm_post(self.blocks(x)))), None
         # after the last block only the added tokens are read, unless PCME++'s further blocks follow
-        rows = None if self.config.uncertainty == "multihead" else slice(0, self.config.added_tokens)
+        rows = None if self.config.uncertainty == "multihead" else slice(0, self.config.num_added_tokens)
         x = self.blocks(x, rows=rows)
-        pooled = self.norm_post(x[:, 0])
+        pooled = self.norm_post(x[:, 0])  # [CLS]
         mean = self.mean(self.norm_post(pooled) if self.config.class_norm == "twice" else pooled)
         return mean, self._compute_log_var(x)
 
     def _compute_log_var(self, x: Tensor) -> Tensor | None:
-        """Log-variances (B, E) from the tokens (B, R, W) after the last block; None for a deterministic tower."""
+        """Log-variances (B, E) from the tokens (B, R, W) after the last block; None for a deterministic tower.
+
+        For "multihead", the input (B, E) of the model's shared head instead: [CLS] after the two further blocks,
+        through the norm and the projection of the mean.
+        """
         match self.config.uncertainty:
             case "token":
+                # row 1 is [UNC]
                 return self.log_var(self.norm_post(x[:, 1]))  # type: ignore[no-any-return]
             case "multihead":
                 return self.mean(self.norm_post(self.multihead(x, rows=slice(0, 1))[:, 0]))  # type: ignore[no-any-return]
@@ -104,17 +109,17 @@ class ImageTower(nn.Module):
 
         `patch_indices` (B, K): only these patches are embedded; None: all. T is 0 to 2 added tokens plus patches.
         """
-        added = self.config.added_tokens
-        patches, positions = self._split_patches(pixels), self.positions[added:]
+        num_added = self.config.num_added_tokens
+        patches, positions = self._split_patches(pixels), self.positions[num_added:]
         if patch_indices is None:
             x: Tensor = self.stem(patches) + positions
         else:
-            _check_patch_indices(patch_indices, pixels.shape[0], self.config.patches)
-            x = self.stem(_gather_rows(patches, patch_indices)) + positions[patch_indices]
-        if not added:
+            _check_patch_indices(patch_indices, pixels.shape[0], self.config.num_patches)
+            x = self.stem(_gather_patches(patches, patch_indices)) + positions[patch_indices]
+        if not num_added:
             return x
-        names = ("class_token", "uncertainty_token")[:added]
-        prefix = torch.stack([getattr(self, name) for name in names]) + self.positions[:added]
+        names = ("class_token", "uncertainty_token")[:num_added]
+        prefix = torch.stack([getattr(self, name) for name in names]) + self.positions[:num_added]
         return torch.cat([prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
 
     def _split_patches(self, pixels: Tensor) -> Tensor:
@@ -128,27 +133,28 @@ class ImageTower(nn.Module):
             raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
         if not pixels.is_floating_point():
             raise TypeError(
-                f"pixels must be normalized floats, not {pixels.dtype}: prolip.preprocessing.images.normalize"
+                f"pixels must be normalized floats, not {pixels.dtype}; "
+                "prolip.preprocessing.images.normalize converts torch.uint8"
             )
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
         x = x.reshape(x.shape[0], 3, grid, p, grid, p)  # image, channel, patch row, y, patch column, x
         return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def _gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Select tokens of each image: x (B, P, W), index (B, K) -> (B, K, W)."""
-    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
+def _gather_patches(patches: Tensor, patch_indices: Tensor) -> Tensor:
+    """Select K patches of each image: patches (B, P, V), patch_indices (B, K) -> (B, K, V)."""
+    return patches.gather(1, patch_indices[..., None].expand(-1, -1, patches.shape[-1]))
 
 
-def _check_patch_indices(patch_indices: Tensor, batch: int, patches: int) -> None:
-    """Raise ValueError unless indices are int64 (batch, K), K from 1 to `patches`. Their values are not read."""
+def _check_patch_indices(patch_indices: Tensor, num_images: int, num_patches: int) -> None:
+    """Raise ValueError unless indices are int64 (num_images, K), K from 1 to `num_patches`. Values are not read."""
     if (
         patch_indices.dtype != torch.int64
         or patch_indices.ndim != 2
-        or patch_indices.shape[0] != batch
-        or not 1 <= patch_indices.shape[1] <= patches
+        or patch_indices.shape[0] != num_images
+        or not 1 <= patch_indices.shape[1] <= num_patches
     ):
         raise ValueError(
-            f"patch_indices must be int64 of shape ({batch}, K), K from 1 to {patches}, "
+            f"patch_indices must be int64 of shape ({num_images}, K), K from 1 to {num_patches}, "
             f"not {patch_indices.dtype} {tuple(patch_indices.shape)}"
         )

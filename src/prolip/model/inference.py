@@ -77,7 +77,7 @@ def encode_image_batches(
     threads: int,
     prefetch_batches: int = PREFETCH_BATCHES,
 ) -> Iterator[tuple[Items, list[T], Gaussian | None]]:
-    """The loop from samples to Gaussians: threads read and decode the next batches while the model encodes one.
+    """Read and encode images in batches: threads read and decode the next batches while the model encodes one.
 
     Threads suffice, since Pillow releases Python's lock while it decodes.
 
@@ -98,7 +98,7 @@ def encode_image_batches(
     try:
         for items, futures in prefetch(pool, batches, read, prefetch_batches):
             results = [future.result() for future in futures]
-            pixels = [one for one in map(get_pixels, results) if one is not None]
+            pixels = [image for image in map(get_pixels, results) if image is not None]
             z = None
             if pixels:
                 z = model.encode_image(normalize(torch.stack(pixels).to(model.device), preprocessing))
@@ -123,53 +123,58 @@ def embed_images(
         Gaussian (N, D), on the CPU.
     """
     preprocessing = model.config.image.preprocessing
-    out = _allocate(model, len(sources), batch_size)
+    out = _allocate_result(model, len(sources), batch_size)
 
     def read(index: int) -> Tensor:
-        with _naming_image(index):
+        """Pixels, uint8 (3, S, S), of the image at an index; its errors name the index."""
+        with _name_image_in_errors(index):
             return resize_and_crop(_read_image(sources[index]), preprocessing)
 
     batches = [range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)]
     threads = min(8, os.cpu_count() or 1)
     with _make_progress_bar(len(sources), "images", batch_size, progress) as advance:
-        for rows, pixels, z in encode_image_batches(model, batches, read, lambda one: one, threads=threads):
+        # what `read` returns are the pixels already
+        for rows, pixels, z in encode_image_batches(model, batches, read, lambda x: x, threads=threads):
             assert z is not None  # every item has pixels
-            _store(out, slice(rows[0], rows[-1] + 1), z)
+            _store_rows(out, slice(rows[0], rows[-1] + 1), z)
             advance(len(pixels))
     return out
 
 
 @torch.no_grad()
 def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
-    """Encode texts. Texts of similar length share a batch, so that little of it is padding.
+    """Embed texts. Texts of similar length share a batch, so that little of it is padding.
 
     Args:
-        model: The encoder.
+        model: The model.
         texts: N texts.
-        batch_size: Texts per batch.
-        progress: See `ProLIP.embed_images`.
+        batch_size: Texts per forward pass.
+        progress: As for `embed_images`.
 
     Returns:
         Gaussian (N, D) on the CPU, in the order of `texts`.
     """
-    out = _allocate(model, len(texts), batch_size)
+    out = _allocate_result(model, len(texts), batch_size)
     as_text_list(texts)  # before sorting, so that an error has the index in `texts`
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
     with _make_progress_bar(len(texts), "texts", batch_size, progress) as advance:
         for first in range(0, len(texts), batch_size):
             rows = order[first : first + batch_size]
             ids = model.tokenize([texts[i] for i in rows])
-            _store(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
+            _store_rows(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
             advance(len(rows))
     return out
 
 
-def _allocate(model: Encoder, count: int, batch_size: int) -> Gaussian:
-    """A Gaussian (count, D) on the CPU, its values undefined, for the result. Raises ValueError for a meta model."""
+def _allocate_result(model: Encoder, count: int, batch_size: int) -> Gaussian:
+    """A Gaussian (count, D) on the CPU with undefined values, which `_store_rows` fills.
+
+    Raises ValueError if `batch_size` is not positive, or if the model has no weights (it is on the device "meta").
+    """
     require_positive_int(batch_size, "batch_size")
     if model.device.type == "meta":
         raise ValueError(
-            "this model has no weights yet: init_weights(generator) draws new ones, prolip.load reads them"
+            "this model has no weights yet: init_weights(generator) draws new ones, prolip.load reads saved ones"
         )
     shape, dtype = (count, model.config.embed_dim), torch.promote_types(model.dtype, torch.float32)
     return Gaussian(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
@@ -179,9 +184,10 @@ def _make_progress_bar(
     count: int, unit: str, batch_size: int, progress: bool | None
 ) -> AbstractContextManager[Callable[[int], None]]:
     """The progress bar of `count` items; `progress` None: only if there is more than one batch, and on a terminal."""
-    return progress_bar(
-        "embedding", count, unit, progress if progress is not None or count > batch_size else False
-    )
+    show = (
+        False if progress is None and count <= batch_size else progress
+    )  # None: `progress_bar` looks at stderr
+    return progress_bar("embedding", count, unit, show)
 
 
 def _read_image(source: ImageSource) -> Image.Image:
@@ -192,7 +198,7 @@ def _read_image(source: ImageSource) -> Image.Image:
         return read_image(source)
 
 
-def _store(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
+def _store_rows(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
     """Copy z to the given rows of `out`, in place."""
     out.mean[rows], out.log_var[rows] = z.mean.cpu(), z.log_var.cpu()
 
@@ -201,7 +207,7 @@ def prefetch(
     pool: ThreadPoolExecutor,
     batches: Iterable[Items],
     read: Callable[[Any], T],
-    ahead: int = PREFETCH_BATCHES,
+    prefetch_batches: int = PREFETCH_BATCHES,
 ) -> Iterator[tuple[Items, list[Future[T]]]]:
     """Read batches in threads, ahead of their use.
 
@@ -209,7 +215,7 @@ def prefetch(
         pool: The threads.
         batches: Sequences of items.
         read: Called on each item.
-        ahead: Number of batches that are read in advance; these and the one yielded are in memory.
+        prefetch_batches: Number of batches that are read in advance; these and the one yielded are in memory.
 
     Yields:
         (items, futures of what was read), batch after batch in order.
@@ -217,17 +223,18 @@ def prefetch(
     submitted: deque[tuple[Items, list[Future[T]]]] = deque()
     for items in batches:
         submitted.append((items, [pool.submit(read, item) for item in items]))
-        if len(submitted) > ahead:
+        if len(submitted) > prefetch_batches:
             yield submitted.popleft()
     yield from submitted
 
 
 @contextmanager
-def _naming_image(index: int) -> Iterator[None]:
+def _name_image_in_errors(index: int) -> Iterator[None]:
     """Context that adds the index of the image to the message of a ValueError, TypeError or OSError."""
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        kinds = (FileNotFoundError, OSError, TypeError, ValueError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))  # a subclass may take other arguments
-        raise kind(f"image {index}: {error}") from error
+        # one of these, not type(error): a subclass such as UnicodeDecodeError takes other arguments than a message
+        error_types = (FileNotFoundError, OSError, TypeError, ValueError)
+        error_type = next(kind for kind in error_types if isinstance(error, kind))
+        raise error_type(f"image {index}: {error}") from error

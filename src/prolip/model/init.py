@@ -19,7 +19,7 @@ def init_image_tower(tower: ImageTower, log_var: float, generator: torch.Generat
     Tokens, positions and projection N(0, 1/W); linear layers uniform, as torch's and MultiheadAttention's default.
 
     Args:
-        tower: Its parameters are filled in place.
+        tower: Changed in place.
         log_var: Mean of the initial log-variances.
         generator: Source of all random numbers.
     """
@@ -30,9 +30,10 @@ def init_image_tower(tower: ImageTower, log_var: float, generator: torch.Generat
             _fill_normal(getattr(tower, name), width**-0.5, generator)
     for layer in (m for m in tower.modules() if isinstance(m, nn.Linear)):
         _fill_uniform(layer.weight, layer.in_features**-0.5, generator)
-    for stack in _transformers(tower):
-        for block in stack:  # Xavier's bound for the stacked (3 W, W) matrix, as MultiheadAttention has it
-            _fill_uniform(block.attention.qkv.weight, math.sqrt(6.0 / (4 * width)), generator)
+    for stack in _find_transformers(tower):
+        for block in stack:
+            # Xavier's bound sqrt(6 / (fan_in + fan_out)) of the stacked (3 W, W) matrix, as in MultiheadAttention
+            _fill_uniform(block.attention.qkv.weight, math.sqrt(6.0 / (width + 3 * width)), generator)
     if tower.pool is not None:
         _fill_normal(tower.pool.probe, width**-0.5, generator)
     _init_heads(tower, log_var, generator)
@@ -55,7 +56,7 @@ def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator
     for name in ("class_token", "uncertainty_token", "positions"):
         if hasattr(tower, name):
             _fill_normal(getattr(tower, name), 0.01, generator)
-    for stack in _transformers(tower):
+    for stack in _find_transformers(tower):
         for block in stack:
             _fill_normal(block.attention.qkv.weight, width**-0.5, generator)
             _fill_normal(block.attention.out.weight, (2 * layers * width) ** -0.5, generator)
@@ -78,7 +79,7 @@ def init_log_var_head(head: nn.Linear, log_var: float, generator: torch.Generato
 
 
 def _init_heads(tower: ImageTower | TextTower, log_var: float, generator: torch.Generator) -> None:
-    """Fill the projection of the mean and the head of log-variances, where the tower has them."""
+    """Draw the projection of the mean and the head of log-variances, in place, where the tower has them."""
     if isinstance(tower.mean, nn.Linear):
         _fill_normal(tower.mean.weight, tower.mean.in_features**-0.5, generator)
     if tower.config.uncertainty in ("token", "mean"):
@@ -86,7 +87,7 @@ def _init_heads(tower: ImageTower | TextTower, log_var: float, generator: torch.
 
 
 def _init_norms_and_biases(tower: nn.Module) -> None:
-    """Norms to the identity, biases to zero."""
+    """Set the weights of layer norms to one and all biases to zero, in place."""
     for module in tower.modules():
         if isinstance(module, nn.LayerNorm):
             nn.init.ones_(module.weight)
@@ -95,14 +96,16 @@ def _init_norms_and_biases(tower: nn.Module) -> None:
             nn.init.zeros_(bias)
 
 
-def _transformers(tower: nn.Module) -> list[Transformer]:
+def _find_transformers(tower: nn.Module) -> list[Transformer]:
     """The stacks of blocks in a tower: one, or two with "multihead"."""
     return [m for m in tower.modules() if isinstance(m, Transformer)]
 
 
 def _fill_normal(values: Tensor, std: float, generator: torch.Generator) -> None:
+    """Draw N(0, std²), in place."""
     values.normal_(0.0, std, generator=generator)
 
 
 def _fill_uniform(values: Tensor, bound: float, generator: torch.Generator) -> None:
+    """Draw uniformly from [-bound, bound), in place."""
     values.uniform_(-bound, bound, generator=generator)

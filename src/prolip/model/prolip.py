@@ -68,8 +68,8 @@ class ProLIP(nn.Module):
 
         Args:
             config: The architecture.
-            tensors: The state dict: every parameter, none more, each of its shape, all finite. Where dtypes differ
-                (half-precision maps with float32 norms, say), all get the widest.
+            tensors: The state dict: exactly the parameters of the model, each of its shape, all finite. Where dtypes
+                differ (half-precision linear layers with float32 norms, say), all are converted to the widest.
             source: Where the tensors came from, for messages.
 
         Returns:
@@ -80,9 +80,9 @@ class ProLIP(nn.Module):
         """
         model = cls(config)
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        found = {name: tuple(value.shape) for name, value in tensors.items()}
-        if expected != found:
-            raise ValueError(f"{source} does not fit its config: {_describe_difference(expected, found)}")
+        actual = {name: tuple(value.shape) for name, value in tensors.items()}
+        if expected != actual:
+            raise ValueError(f"{source} does not fit its config: {_describe_difference(expected, actual)}")
         require_finite_weights(tensors, source)
         dtype = functools.reduce(torch.promote_types, {value.dtype for value in tensors.values()})
         model.load_state_dict({name: value.to(dtype) for name, value in tensors.items()}, assign=True)
@@ -99,7 +99,7 @@ class ProLIP(nn.Module):
         return model
 
     def set_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
-        """Use this tokenizer, and take its special ids (padding, mask, end) into the config of the text tower.
+        """Use this tokenizer; its config replaces `config.text.tokenizer`, since special ids may differ.
 
         Args:
             tokenizer: With the vocabulary size, context length and `pad_to` of the config.
@@ -116,7 +116,8 @@ class ProLIP(nn.Module):
         ):
             raise ValueError(
                 f"the tokenizer has vocab_size {new.vocab_size}, context_length {new.context_length} and pad_to "
-                f"{new.pad_to!r}; the text tower needs {old.vocab_size}, {old.context_length} and {old.pad_to!r}"
+                f"{new.pad_to!r}; the text tower needs {old.vocab_size}, {old.context_length} and {old.pad_to!r}. "
+                "Use the tokenizer that the model was trained with"
             )
         self.tokenizer = tokenizer
         self.text.config = replace(self.config.text, tokenizer=new)
@@ -125,7 +126,7 @@ class ProLIP(nn.Module):
         return self
 
     def init_weights(self, generator: torch.Generator) -> ProLIP:
-        """Draw new weights on the CPU.
+        """Draw new weights on the CPU; they replace the weights that the model has.
 
         Args:
             generator: Every random number comes from it.
@@ -268,6 +269,7 @@ class ProLIP(nn.Module):
                 f"rows are paired, but images are {tuple(images.shape)} and texts {tuple(texts.shape)}; "
                 "for all pairs use match_probability_matrix"
             )
+        # of means of unit length, product - uncertainties / 2 is 1 - CSD / 2
         product = (images.mean.to(compute_dtype(images.mean)) * texts.mean).sum(-1)
         return self._compute_probability(product - 0.5 * (images.uncertainty + texts.uncertainty))
 
@@ -311,7 +313,14 @@ class ProLIP(nn.Module):
         )
 
     def set_grad_checkpointing(self, enable: bool = True) -> ProLIP:
-        """Recompute the activations of each block in the backward pass: less memory, about a third more time."""
+        """Recompute the activations of each block in the backward pass: less memory, about a third more time.
+
+        Args:
+            enable: False: store the activations again.
+
+        Returns:
+            The model itself.
+        """
         for module in self.modules():
             if isinstance(module, Transformer):
                 module.checkpointing = enable
@@ -339,12 +348,13 @@ class ProLIP(nn.Module):
         Raises:
             ValueError: If the model has parameters that its config doesn't describe, such as those of LoRA.
         """
-        known = ProLIP(self.config).state_dict().keys()
-        unknown = sorted(self.state_dict().keys() - known)
-        if unknown:
+        described = ProLIP(self.config).state_dict().keys()
+        undescribed = sorted(self.state_dict().keys() - described)
+        if undescribed:
             raise ValueError(
-                f"the config doesn't describe {join_names(unknown)}, so that they couldn't be loaded again. Merge what "
-                'was added (torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), or save it elsewhere'
+                f"the config doesn't describe {join_names(undescribed)}, so they couldn't be loaded again. "
+                'Merge what was added (torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), '
+                "or save it elsewhere"
             )
         contents = ModelContents(self.config, self.state_dict(), self.tokenizer, self.origin)
         return write_model_folder(Path(folder), contents)
@@ -370,18 +380,18 @@ class ProLIP(nn.Module):
         )
 
 
-def _describe_difference(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]]) -> str:
+def _describe_difference(expected: dict[str, tuple[int, ...]], actual: dict[str, tuple[int, ...]]) -> str:
     """How two state dicts differ, for a message: missing, unknown and reshaped tensors. Arguments: name -> shape."""
-    missing = sorted(expected.keys() - found.keys())
-    unknown = sorted(found.keys() - expected.keys())
+    missing = sorted(expected.keys() - actual.keys())
+    unknown = sorted(actual.keys() - expected.keys())
     shapes = [
-        f"{name} is {found[name]}, not {expected[name]}"
-        for name in sorted(expected.keys() & found.keys())
-        if expected[name] != found[name]
+        f"{name} is {actual[name]}, not {expected[name]}"
+        for name in sorted(expected.keys() & actual.keys())
+        if expected[name] != actual[name]
     ]
-    parts = [
+    differences = [
         f"{len(missing)} tensors are missing ({join_names(missing)})" if missing else "",
         f"{len(unknown)} are unknown ({join_names(unknown)})" if unknown else "",
         f"{len(shapes)} have another shape ({join_names(shapes)})" if shapes else "",
     ]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, differences))

@@ -18,29 +18,34 @@ UNCHANGED_POSITIONS = 20
 def resize_model(
     model: ProLIP, *, image_size: int | None = None, context_length: int | None = None
 ) -> ProLIP:
-    """The model for another image size or context length.
+    """Make a copy of a model for another image size or context length.
 
     Args:
         model: Not changed.
-        image_size: Side in pixels; None: as it is.
-        context_length: In tokens; None: as it is.
+        image_size: Side in pixels; None: the model's own.
+        context_length: In tokens; None: the model's own.
 
     Returns:
-        A new model, or the same one if nothing changes.
+        A new model in eval mode, or the model itself if both are its own.
+
+    Raises:
+        ValueError: If the model's context length is too small to be extended.
     """
     config, tensors = model.config, {name: value.clone() for name, value in model.state_dict().items()}
     if image_size is not None and image_size != config.image.preprocessing.size:
-        old = config.image
-        image = replace(old, preprocessing=replace(old.preprocessing, size=image_size))
+        preprocessing = replace(config.image.preprocessing, size=image_size)
+        image = replace(config.image, preprocessing=preprocessing)
         tensors["image.positions"] = resize_image_positions(
-            tensors["image.positions"], old.added_tokens, image.grid
+            tensors["image.positions"], image.num_added_tokens, image.grid
         )
         config = replace(config, image=image)
     if context_length is not None and context_length != config.text.tokenizer.context_length:
-        # the position that is pooled stays as it is: of an added token, or the last (SigLIP)
-        added = max(config.text.added_tokens, int(config.text.pooling == "last"))
+        # the position that is pooled keeps its embedding: that of an added token, or the last one (SigLIP)
+        num_added = max(config.text.num_added_tokens, int(config.text.pooling == "last"))
         text = replace(config.text, tokenizer=replace(config.text.tokenizer, context_length=context_length))
-        tensors["text.positions"] = resize_text_positions(tensors["text.positions"], added, context_length)
+        tensors["text.positions"] = resize_text_positions(
+            tensors["text.positions"], num_added, context_length
+        )
         config = replace(config, text=text)
     if config == model.config:
         return model
@@ -51,18 +56,18 @@ def resize_model(
     return result
 
 
-def resize_image_positions(positions: Tensor, added: int, grid: int) -> Tensor:
+def resize_image_positions(positions: Tensor, num_added: int, grid: int) -> Tensor:
     """Interpolate the positions of patches bicubically.
 
     Args:
-        positions: (added + g², W).
-        added: Number of tokens before the patches ([CLS], [UNC]); their positions stay.
+        positions: (num_added + g², W).
+        num_added: Number of tokens before the patches ([CLS], [UNC]); their positions stay.
         grid: Patches along an edge.
 
     Returns:
-        (added + grid², W).
+        (num_added + grid², W).
     """
-    front, patches = positions[:added], positions[added:]
+    front, patches = positions[:num_added], positions[num_added:]
     old_grid = round(len(patches) ** 0.5)
     if old_grid == grid:
         return positions
@@ -72,29 +77,29 @@ def resize_image_positions(positions: Tensor, added: int, grid: int) -> Tensor:
 
 
 def resize_text_positions(
-    positions: Tensor, added: int, length: int, unchanged: int = UNCHANGED_POSITIONS
+    positions: Tensor, num_added: int, length: int, unchanged: int = UNCHANGED_POSITIONS
 ) -> Tensor:
     """Interpolate the positions of tokens linearly, as LongCLIP and LongProLIP do.
 
     Args:
-        positions: (T + added, W).
-        added: Number of tokens after the text ([UNC], [CLS]); their positions stay.
+        positions: (T + num_added, W).
+        num_added: Number of tokens after the text ([UNC], [CLS]); their positions stay.
         length: The new T. If it is smaller, positions are cut.
         unchanged: Number of first positions that stay.
 
     Returns:
-        (length + added, W).
+        (length + num_added, W).
 
     Raises:
         ValueError: If T is too small to be extended.
     """
-    words = len(positions) - added
-    front, back = positions[:words].detach(), positions[words:].detach()
-    if length <= words:
+    old_length = len(positions) - num_added
+    front, back = positions[:old_length].detach(), positions[old_length:].detach()
+    if length <= old_length:
         return torch.cat([front[:length], back])
-    if words < unchanged + 2:
+    if old_length < unchanged + 2:
         raise ValueError(
-            f"a context length of {words} is too short to be extended: it must be at least {unchanged + 2}"
+            f"a context length of {old_length} is too short to be extended: it must be at least {unchanged + 2}"
         )
     middle = front[unchanged:].float().T[None]
     new = interpolate(middle, size=length - unchanged, mode="linear", align_corners=False)[0].T

@@ -11,7 +11,18 @@ from prolip.preprocessing.tokenizer import TokenizerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """The numbers in which the named sizes differ; everything else is as in the paper."""
+    """The values in which the named sizes differ; everything else is as in the paper.
+
+    Attributes:
+        embed_dim: Dimensions of the embedding.
+        image: Blocks of the image tower.
+        patch_size: Side of a patch in pixels.
+        text: Blocks of the text tower.
+        image_size: Side of an image in pixels.
+        context_length: Largest number of tokens of a text.
+        mlp_stem: Whether the patch embedding is an MLP (`ImageConfig.stem`), which the paper doesn't have.
+        init: Initial values of a new model.
+    """
 
     embed_dim: int
     image: TransformerConfig
@@ -23,13 +34,13 @@ class ModelSize:
     init: InitConfig = field(default_factory=InitConfig)
 
 
-def _blocks(width: int, layers: int, heads: int, mlp_width: int | None = None) -> TransformerConfig:
-    """A stack of blocks; an MLP is four times as wide as the tokens, unless `mlp_width` is given."""
+def _make_blocks(width: int, layers: int, heads: int, mlp_width: int | None = None) -> TransformerConfig:
+    """The config of a stack of blocks. mlp_width: None: four times the width."""
     return TransformerConfig(width=width, layers=layers, heads=heads, mlp_width=mlp_width or 4 * width)
 
 
-_BASE, _LARGE, _HUGE = _blocks(768, 12, 12), _blocks(1024, 24, 16), _blocks(1280, 32, 16)
-_SO400M, _NARROW = _blocks(1152, 27, 16, 4304), _blocks(512, 12, 8)
+_BASE, _LARGE, _HUGE = _make_blocks(768, 12, 12), _make_blocks(1024, 24, 16), _make_blocks(1280, 32, 16)
+_SO400M, _NARROW = _make_blocks(1152, 27, 16, 4304), _make_blocks(512, 12, 8)
 
 SIZES: dict[str, ModelSize] = {
     "ViT-B-32": ModelSize(embed_dim=512, image=_BASE, patch_size=32, text=_NARROW),
@@ -40,17 +51,17 @@ SIZES: dict[str, ModelSize] = {
     "ViT-L-14": ModelSize(embed_dim=768, image=_LARGE, patch_size=14, text=_BASE),
     "ViT-L-16-1024": ModelSize(embed_dim=1024, image=_LARGE, patch_size=16, text=_LARGE, image_size=256),
     "ViT-SO400M-14": ModelSize(embed_dim=1152, image=_SO400M, patch_size=14, text=_SO400M),
-    "ViT-H-14": ModelSize(embed_dim=1024, image=_HUGE, patch_size=14, text=_blocks(1024, 24, 16), context_length=77),
+    "ViT-H-14": ModelSize(embed_dim=1024, image=_HUGE, patch_size=14, text=_LARGE, context_length=77),
     "small": ModelSize(
-        embed_dim=256, image=_blocks(256, 6, 4), patch_size=16, text=_blocks(256, 4, 4), image_size=112,
+        embed_dim=256, image=_make_blocks(256, 6, 4), patch_size=16, text=_make_blocks(256, 4, 4), image_size=112,
         context_length=32,
     ),
     "miniature": ModelSize(
-        embed_dim=64, image=_blocks(64, 3, 4, 128), patch_size=8, text=_blocks(64, 2, 4, 128), image_size=48,
+        embed_dim=64, image=_make_blocks(64, 3, 4, 128), patch_size=8, text=_make_blocks(64, 2, 4, 128), image_size=48,
         context_length=32, mlp_stem=True, init=InitConfig(log_var=-7.5),
     ),
     "nano": ModelSize(
-        embed_dim=32, image=_blocks(32, 2, 2, 64), patch_size=8, text=_blocks(32, 2, 2, 64), image_size=32,
+        embed_dim=32, image=_make_blocks(32, 2, 2, 64), patch_size=8, text=_make_blocks(32, 2, 2, 64), image_size=32,
         context_length=16,
     ),
 }  # fmt: skip
@@ -67,6 +78,9 @@ def get_config(name: str, tokenizer: TokenizerConfig) -> ModelConfig:
 
     Returns:
         The config.
+
+    Raises:
+        ValueError: If the name is unknown.
     """
     if name not in SIZES:
         raise ValueError(f"the size {name!r} is unknown; the known ones are {', '.join(SIZES)}")

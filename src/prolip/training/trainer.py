@@ -286,7 +286,7 @@ class Trainer:
             return None
         config, model = self.config, self.module.model.config
         return draw_masked_views(
-            batch.token_ids, config.masking, model.text.tokenizer, model.image.patches, seed=config.seed,
+            batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches, seed=config.seed,
             step=self.state.step, batch_size=config.batch_size, first=distributed.rank() * len(batch),
             general=batch.general_token_ids,
         )  # fmt: skip
