@@ -268,13 +268,13 @@ def test_a_loop_doesnt_go_on_in_a_loader_that_was_moved(loader, done):
     for _ in range(done):
         next(outer)
     one.load_state_dict(start)
-    with pytest.raises(RuntimeError, match="closed, moved or iterated"):
+    with pytest.raises(RuntimeError, match="closed, loaded a state or was iterated again"):
         next(outer)
     assert (one.epoch, one.position) == (0, 0)
     first = iter(one)
     next(first)
     next(iter(one))
-    with pytest.raises(RuntimeError, match="closed, moved or iterated"):
+    with pytest.raises(RuntimeError, match="closed, loaded a state or was iterated again"):
         next(first)
 
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from prolip.data.sample import SampleError
-from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, make_unfillable_error
+from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, make_unfillable_batch_error
 
 
 def errors(count, reason="unreadable image", shard="a.tar"):
@@ -58,7 +58,7 @@ def test_its_state_goes_through_json():
 )  # fmt: skip
 def test_load_state_dict_refuses_invalid_states_and_changes_nothing(change):
     counts = counts_of(9, errors(1))
-    with pytest.raises(ValueError, match="state of the error counts"):
+    with pytest.raises(ValueError, match="error counts"):
         counts.load_state_dict({**counts.state_dict(), **change})
     assert (counts.tried, counts.bad) == (9, 1)
 
@@ -144,7 +144,7 @@ def test_the_end_of_an_epoch_is_logged_if_anything_was_bad(caplog):
 
 def test_a_batch_that_cant_be_filled_names_the_first_bad_sample():
     assert "28 of 30 samples tried for it are bad. The first is a.tar: key0" in str(
-        make_unfillable_error(30, errors(28))
+        make_unfillable_batch_error(30, errors(28))
     )
 
 
@@ -155,13 +155,13 @@ def damage(*shards):
 def test_broken_shards_are_counted_by_name():
     """One that is met in each pass is one; the limit is of shards, and one is always borne."""
     counts = counts_of(5000, damage("a.tar", "b.tar", "a.tar"), errors(100))
-    counts.check(0.1, shards=20)
+    counts.check(0.1, num_shards=20)
     counts.add(1, damage("c.tar"))
     with pytest.raises(TooManyBadSamplesError, match=r"^3 of 20 shards are broken.* a.tar: broken shard"):
-        counts.check(0.1, shards=20)
-    counts_of(5000, damage("a.tar")).check(0.1, shards=1)
+        counts.check(0.1, num_shards=20)
+    counts_of(5000, damage("a.tar")).check(0.1, num_shards=1)
     with pytest.raises(TooManyBadSamplesError, match="2 of 3 shards"):
-        counts_of(5000, damage("a.tar", "b.tar")).check(0.1, shards=3)
+        counts_of(5000, damage("a.tar", "b.tar")).check(0.1, num_shards=3)
 
 
 def test_broken_shards_are_merged_and_saved():

@@ -13,8 +13,8 @@ from prolip.data.source import (
     Source,
     Subset,
     compute_fingerprint,
-    require_captions,
     require_index,
+    require_usable_sample,
 )
 from prolip.embeddings.identity import data_identity
 from prolip.scenes import Scenes
@@ -44,7 +44,7 @@ def test_concat_source_refuses_indices_out_of_range(index):
 
 
 def test_concat_source_refuses_no_sources():
-    with pytest.raises(ValueError, match="no source"):
+    with pytest.raises(ValueError, match="at least one source"):
         ConcatSource([])
 
 
@@ -80,28 +80,28 @@ class Counted:
 
 def test_require_captions_stops_at_the_first_good_sample():
     source = Counted(10_000, good=0)
-    require_captions(source)
+    require_usable_sample(source)
     assert source.asked == [0]
 
 
 def test_require_captions_tries_samples_from_all_over_the_source():
     source = Counted(10_000, good=9_999)
-    require_captions(source)
+    require_usable_sample(source)
     assert len(source.asked) == 100
     assert max(np.diff(source.asked)) <= 102
     with pytest.raises(ValueError, match=r"100 samples.* row 0: no cap"):
-        require_captions(Counted(10_000, good=5))
+        require_usable_sample(Counted(10_000, good=5))
 
 
 def test_require_captions_tries_all_samples_of_a_small_source():
     source = Counted(7, good=5)
-    require_captions(source)
+    require_usable_sample(source)
     assert source.asked == [0, 1, 2, 3, 4, 5]
-    require_captions(Counted(0, good=0))
+    require_usable_sample(Counted(0, good=0))
 
 
 def test_require_captions_ignores_damaged_files():
-    require_captions(Counted(10, good=None, reason="broken shard"))
+    require_usable_sample(Counted(10, good=None, reason="broken shard"))
 
 
 # Subset

@@ -422,7 +422,7 @@ def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
     assert len(stream.read_calls) == 0
     assert (
         loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, num_readers=1)
-        ._reader.starting_at(0, 0, [ReaderState()])[0]
+        ._reader.copy_starting_at(0, 0, [ReaderState()])[0]
         .tried
         == 21
     )

@@ -23,7 +23,12 @@ D = TypeVar("D")
 
 
 class WorkerResult(NamedTuple):
-    """What a worker sends: a batch, or None if no sample was good; samples tried, and the bad ones among them."""
+    """What a worker sends for one request.
+
+    batch:  the good samples; None if there was none.
+    tried:  number of samples that were read for the batch, good and bad.
+    errors: the bad ones among them.
+    """
 
     batch: Batch | None
     tried: int
@@ -66,7 +71,7 @@ class BaseLoader(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return the position and all settings that determine the stream, as values that JSON can hold."""
+        """Return the position and all settings that determine the sequence of batches, as values that JSON can hold."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -76,7 +81,7 @@ class BaseLoader(ABC):
             state: what `state_dict` returned.
 
         Raises:
-            ValueError: If it is the state of another stream.
+            ValueError: If it was saved with other data or settings, which give other batches.
         """
 
     @abstractmethod
@@ -88,7 +93,7 @@ class BaseLoader(ABC):
         """End the workers (they also end with the loader). Iterating again starts new ones."""
 
     def _make_state(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of the stream and the position in it, for JSON."""
+        """The state to save: `settings`, which determine the stream, then epoch, position and error counts."""
         return {
             **settings,
             "epoch": self.epoch,
@@ -180,11 +185,12 @@ def iter_results(pool: Iterable[D]) -> Iterator[D]:
         if "exited unexpectedly" not in str(error):
             raise
         raise ChildProcessError(
-            "A worker of the loader was killed, perhaps because memory ran out. Use fewer workers or smaller batches."
+            "A worker process of the loader was killed, perhaps because memory ran out. "
+            "Lower the number of workers, or the batch size."
         ) from None
 
 
-def unwrap(result: D | WorkerFailure) -> D:
+def unwrap_result(result: D | WorkerFailure) -> D:
     """Return a worker's result, or raise the exception that it sent.
 
     Args:
@@ -192,6 +198,9 @@ def unwrap(result: D | WorkerFailure) -> D:
 
     Returns:
         The result, if it is no `WorkerFailure`.
+
+    Raises:
+        Exception: The one that the worker met, if the result is a `WorkerFailure`.
     """
     if isinstance(result, WorkerFailure):
         raise result.error
@@ -265,7 +274,7 @@ DIGEST_MESSAGES = {
     "fingerprint": "the data has changed",
     "preprocessor": "the preprocessing has changed (pixels, augmentation, captions or tokenizer)",
 }
-"""Messages for settings that are digests: their values mean nothing to a reader."""
+"""What to say if a setting that is a digest differs: its values mean nothing to a reader."""
 
 
 def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -280,7 +289,7 @@ def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -
     """
     for name, value in settings.items():
         if name not in state:
-            raise ValueError(f"The saved state is not one of this kind of loader: it has no {name!r}")
+            raise ValueError(f"The saved state was not saved by this kind of loader: it has no {name!r}")
         if name == "version" and state[name] != value:
             raise ValueError(
                 f"The saved state of the loader has version {state[name]!r}; this release reads version {value!r}. "
@@ -289,7 +298,8 @@ def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -
         if state[name] != value:
             message = DIGEST_MESSAGES.get(name, f"{name} was {state[name]!r}, and is {value!r} now")
             raise ValueError(
-                f"The saved state is of another stream: {message}. Restore it, or start from the beginning."
+                f"The saved state belongs to other batches: {message}. "
+                "Undo this change, or start the run from the beginning."
             )
 
 
@@ -308,7 +318,9 @@ def read_count(state: Mapping[str, Any], name: str) -> int:
     """
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
-        raise ValueError(f"{name!r} of a saved state must be an integer from 0 to 2^40, not {value!r}")
+        raise ValueError(
+            f"{name!r} of the loader's saved state must be an integer from 0 to 2^40 - 1, not {value!r}"
+        )
     return value
 
 

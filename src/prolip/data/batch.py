@@ -25,7 +25,7 @@ from prolip.preprocessing.images import (
 )
 from prolip.preprocessing.tokenizer import Tokenizer
 
-MAX_DROPPED = 0.75
+MAX_DROPPED_FRACTION = 0.75
 """The largest fraction of its tokens that a caption loses by `drop_words`."""
 CaptionChoice = Literal["random", "first", "longest"]
 """Which one of a sample's captions is used."""
@@ -72,11 +72,11 @@ class Batch:
         """Copy pixels and token ids to pinned memory. (torch's DataLoader calls this.)"""
         return self._map_tensors(Tensor.pin_memory)
 
-    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """A batch with `change` applied to all tensors but `sample_indices`, which stay on the CPU."""
-        general = None if self.general_token_ids is None else change(self.general_token_ids)
+    def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """A copy of the batch with `function` applied to all tensors but `sample_indices`, which stay on the CPU."""
+        general = None if self.general_token_ids is None else function(self.general_token_ids)
         return replace(
-            self, pixels=change(self.pixels), token_ids=change(self.token_ids), general_token_ids=general
+            self, pixels=function(self.pixels), token_ids=function(self.token_ids), general_token_ids=general
         )
 
 
@@ -92,13 +92,15 @@ def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
     """
     width = max(batch.token_ids.shape[1] for batch in batches)
 
-    def pad_to_width(ids: Tensor) -> Tensor:  # (B, T) -> (B, width)
+    def pad_to_width(ids: Tensor) -> Tensor:  # int64 (B, T) -> (B, width)
         return pad(ids, (0, width - ids.shape[1]), value=pad_id)
 
     has_general = any(batch.general_token_ids is not None for batch in batches)
-    general = [
-        torch.full_like(b.token_ids, pad_id) if b.general_token_ids is None else b.general_token_ids
-        for b in batches
+    general = [  # of each batch; only padding for a batch without general captions
+        torch.full_like(batch.token_ids, pad_id)
+        if batch.general_token_ids is None
+        else batch.general_token_ids
+        for batch in batches
     ]
     combined = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
@@ -168,7 +170,7 @@ class Preprocessor:
             Pixels and token ids of the sample.
 
         Raises:
-            BadSampleError: If the image or all captions are bad.
+            BadSampleError: If the image can't be read, or if no caption can be used.
         """
         generator = torch.Generator().manual_seed(seed)
         caption_index, ids = self._choose_caption(sample, generator)  # first: cheaper than decoding an image
@@ -187,7 +189,7 @@ class Preprocessor:
         )
 
     def collate(self, samples: Sequence[TrainingSample], sample_indices: Sequence[int]) -> Batch:
-        """Stack B samples to a batch.
+        """Stack B preprocessed samples into a batch.
 
         Args:
             samples: at least one, from `process`.
@@ -202,7 +204,7 @@ class Preprocessor:
             ids = torch.empty((len(rows), 0), dtype=torch.int64)
         elif all(sample.general_token_ids is None for sample in samples):
             ids = self.tokenizer.pad(rows)
-        else:  # one width for both: they go through the tower together
+        else:  # padded to one width: both kinds of captions go through the tower together
             ids, general = self.tokenizer.pad(
                 [*rows, *(sample.general_token_ids or [] for sample in samples)]
             ).chunk(2)
@@ -238,10 +240,10 @@ class Preprocessor:
         there is no caption, or if all are empty after cleaning.
         """
         if self.tokenizer is None:
-            return next(self._iter_by_preference(sample.captions, generator), None), []
+            return next(self._iter_caption_indices(sample.captions, generator), None), []
         if not sample.captions:
             raise BadSampleError("no caption", sample.location)
-        for caption_index in self._iter_by_preference(sample.captions, generator):
+        for caption_index in self._iter_caption_indices(sample.captions, generator):
             ids = self.tokenizer.encode(sample.captions[caption_index])
             if not self.tokenizer.config.special_ids.issuperset(ids):
                 return caption_index, ids
@@ -250,32 +252,42 @@ class Preprocessor:
         )
 
     def _encode_general_caption(self, sample: Sample, caption_index: int | None) -> list[int] | None:
-        """Token ids of the more general caption of a caption; [] if none is known, None if the source has none."""
+        """Token ids of the caption that is more general than the chosen one; [] if none is known for it.
+
+        None if the source has no general captions at all, or if there is no tokenizer or no chosen caption.
+        """
         if self.tokenizer is None or not sample.general_captions or caption_index is None:
             return None
-        text = sample.general_captions[caption_index]
-        return self.tokenizer.encode(text) if text else []
+        general_caption = sample.general_captions[caption_index]
+        return self.tokenizer.encode(general_caption) if general_caption else []
 
     def _drop_tokens(self, ids: list[int], generator: torch.Generator) -> list[int]:
-        """Drop a random part of the tokens of some captions (see `drop_words`); one ordinary token is always left."""
+        """The token ids of a caption, of which, with probability `drop_words`, a random part is dropped.
+
+        That part is up to MAX_DROPPED_FRACTION of the ordinary tokens. Special tokens stay, and one ordinary token.
+        """
         if not self.drop_words or self.tokenizer is None:
             return ids
-        chance, fraction = torch.rand(2, generator=generator).tolist()
+        chance, drawn_fraction = torch.rand(2, generator=generator).tolist()
         if chance >= self.drop_words:
             return ids
         special = self.tokenizer.config.special_ids
         ordinary = [position for position, token in enumerate(ids) if token not in special]
-        count = min(round(MAX_DROPPED * fraction * len(ordinary)), len(ordinary) - 1)
+        num_dropped = min(round(MAX_DROPPED_FRACTION * drawn_fraction * len(ordinary)), len(ordinary) - 1)
         order = torch.randperm(len(ordinary), generator=generator).tolist()
-        dropped = {ordinary[i] for i in order[:count]}
+        dropped = {ordinary[i] for i in order[:num_dropped]}
         return [token for position, token in enumerate(ids) if position not in dropped]
 
-    def _iter_by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
-        """Indices of all captions, the preferred one first. Draws a number only for "random" and several captions."""
-        count = len(captions)
+    def _iter_caption_indices(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
+        """Indices of all captions in the order in which they are tried, the one that `self.caption` prefers first.
+
+        A number is drawn from `generator` only for "random" and several captions.
+        """
+        num_captions = len(captions)
         if self.caption == "longest":
-            yield from sorted(range(count), key=lambda index: len(captions[index]), reverse=True)
+            yield from sorted(range(num_captions), key=lambda index: len(captions[index]), reverse=True)
             return
-        drawn = self.caption == "random" and count > 1
-        start = int(torch.randint(count, (), generator=generator)) if drawn else 0
-        yield from ((start + step) % count for step in range(count))
+        # "first" and "random": from the first or a random one on, and after the last again from the first.
+        is_random = self.caption == "random" and num_captions > 1
+        start = int(torch.randint(num_captions, (), generator=generator)) if is_random else 0
+        yield from ((start + step) % num_captions for step in range(num_captions))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from prolip import progress
 from prolip.data.batch import Preprocessor
@@ -26,23 +27,23 @@ CONTEXT_LENGTH = 64
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a pass over data found.
+    """What `check_data` found in one pass over data.
 
     name:               path, pattern or address of the data.
-    shards:             number of shards, or of other chunks (row groups, ...).
+    num_shards:         number of shards, or of other chunks (row groups, ...).
     error_counts:       samples tried, and the bad ones by reason.
     caption_characters: number of characters of the first captions of all good samples together.
     seconds:            duration of the whole pass.
     """
 
     name: str
-    shards: int
+    num_shards: int
     error_counts: ErrorCounts
     caption_characters: int
     seconds: float
 
     @property
-    def good(self) -> int:
+    def num_good(self) -> int:
         """Number of good samples."""
         return self.error_counts.tried - self.error_counts.bad
 
@@ -56,7 +57,7 @@ class CheckResult:
             The message of the loader's error; None if training would go on.
         """
         try:
-            self.error_counts.check(max_bad_fraction, self.shards, final=True)
+            self.error_counts.check(max_bad_fraction, self.num_shards, final=True)
         except TooManyBadSamplesError as error:
             return str(error)
         return None
@@ -64,23 +65,23 @@ class CheckResult:
     def summary(self) -> str:
         """Format the result as text: good samples, speed, length of captions, and a table of the reasons."""
         rate = f"{self.error_counts.tried / self.seconds:,.0f} samples per second"
-        mean = self.caption_characters / max(self.good, 1)
+        mean = self.caption_characters / max(self.num_good, 1)
         length = f"; captions have {mean:.0f} characters on average" if mean else ""
-        return f"{self.name}: {self.good:,} good samples, {rate}{length}\n{self.error_counts.summary()}"
+        return f"{self.name}: {self.num_good:,} good samples, {rate}{length}\n{self.error_counts.summary()}"
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as values that JSON can hold."""
         return {
             "data": self.name,
             "samples": self.error_counts.tried,
-            "good": self.good,
+            "good": self.num_good,
             "bad": dict(self.error_counts.reasons.most_common()),
             "broken_shards": len(self.error_counts.broken_shards),
             "examples": {
                 reason: [str(error) for error in errors]
                 for reason, errors in self.error_counts.examples.items()
             },
-            "mean_caption_characters": self.caption_characters / self.good
+            "mean_caption_characters": self.caption_characters / self.num_good
             if self.caption_characters
             else None,
             "samples_per_second": self.error_counts.tried / self.seconds,
@@ -89,16 +90,19 @@ class CheckResult:
 
 @contextmanager
 def _without_epoch_summary() -> Iterator[None]:
-    """Filter the loader's summary of the epoch out of the log: the counts are the result, and are shown anyway."""
+    """Keep the loader's summary of the epoch out of the log while in this context.
 
-    def is_other(record: logging.LogRecord) -> bool:
+    The summary has the same counts as the result of the check, which is shown anyway.
+    """
+
+    def is_not_epoch_summary(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("epoch ")
 
-    log.addFilter(is_other)
+    log.addFilter(is_not_epoch_summary)
     try:
         yield
     finally:
-        log.removeFilter(is_other)
+        log.removeFilter(is_not_epoch_summary)
 
 
 def check_data(
@@ -128,46 +132,65 @@ def check_data(
     Raises:
         ValueError: If the data has no samples, or can't be opened.
     """
-    spec = str(spec)
     has_captions = captions is None or len(captions) > 0
     tokenizer = (  # of bytes: any tokenizer finds out which captions are empty
         train_bpe(["a"], vocab_size=NUM_BYTES + 2, context_length=CONTEXT_LENGTH) if has_captions else None
     )
     preprocessor = Preprocessor(pixels=ImagePreprocessing(size=size), tokenizer=tokenizer, caption="first")
+    opened = _open_loader(str(spec), captions, image, preprocessor, num_workers)
+    loader = opened.loader
+    start, caption_characters, num_shown = time.perf_counter(), 0, 0
+    with (
+        _without_epoch_summary(),
+        closing(loader),
+        progress.progress_bar(f"checking {opened.name}", opened.num_samples, "samples", show) as advance,
+    ):
+        for batch in loader:
+            caption_characters += sum(map(len, batch.captions))
+            advance(loader.error_counts.tried - num_shown)
+            num_shown = loader.error_counts.tried
+    if not loader.error_counts.tried:
+        raise ValueError(f"{opened.name}: the data has no samples")
+    seconds = max(time.perf_counter() - start, 1e-9)  # never 0: it is divided by
+    return CheckResult(opened.name, opened.num_shards, loader.error_counts, caption_characters, seconds)
+
+
+class _OpenedLoader(NamedTuple):
+    """A loader for one pass over data.
+
+    name:        path, pattern or address of the data.
+    num_samples: number of samples; None if it is unknown before the data is read.
+    num_shards:  number of shards, or of other chunks.
+    """
+
     loader: Loader | StreamLoader
+    name: str
+    num_samples: int | None
+    num_shards: int
+
+
+def _open_loader(
+    spec: str,
+    captions: Sequence[str] | None,
+    image: str | None,
+    preprocessor: Preprocessor,
+    num_workers: int,
+) -> _OpenedLoader:
+    """Open data as `check_data` describes it, in its order on disk, for a loader that tolerates any bad samples."""
     if is_stream(spec):
         stream = TarStream(
             spec,
             DEFAULT_CAPTIONS if captions is None else captions,
             DEFAULT_IMAGES if image is None else (image,),
         )
-        name, total, shards = stream.name, None, len(stream.shards)
-        loader = StreamLoader(
-            stream,
-            preprocessor,
-            batch_size=BATCH_SIZE,
-            shuffle=False,
-            buffer_size=1,
-            num_workers=num_workers,
+        stream_loader = StreamLoader(
+            stream, preprocessor, batch_size=BATCH_SIZE, shuffle=False, buffer_size=1, num_workers=num_workers,
             max_bad_fraction=1.0,
-        )
-    else:
-        source = open_data(spec, captions=captions, image=image)
-        name, total, shards = source.name, len(source), len(source.chunks)
-        loader = Loader(
-            source, preprocessor, global_batch_size=BATCH_SIZE, shuffle=False, drop_last=False, on_bad="drop",
-            num_workers=num_workers, max_bad_fraction=1.0, rank=0, world_size=1,
         )  # fmt: skip
-    start, characters, done = time.perf_counter(), 0, 0
-    with (
-        _without_epoch_summary(),
-        closing(loader),
-        progress.progress_bar(f"checking {name}", total, "samples", show) as advance,
-    ):
-        for batch in loader:
-            characters += sum(map(len, batch.captions))
-            advance(loader.error_counts.tried - done)
-            done = loader.error_counts.tried
-    if not loader.error_counts.tried:
-        raise ValueError(f"{name}: the data has no samples")
-    return CheckResult(name, shards, loader.error_counts, characters, max(time.perf_counter() - start, 1e-9))
+        return _OpenedLoader(stream_loader, stream.name, None, len(stream.shards))
+    source = open_data(spec, captions=captions, image=image)
+    loader = Loader(
+        source, preprocessor, global_batch_size=BATCH_SIZE, shuffle=False, drop_last=False, on_bad="drop",
+        num_workers=num_workers, max_bad_fraction=1.0, rank=0, world_size=1,
+    )  # fmt: skip
+    return _OpenedLoader(loader, source.name, len(source), len(source.chunks))

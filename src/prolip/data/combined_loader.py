@@ -27,7 +27,7 @@ class CombinedLoader:
 
     def __init__(self, loaders: Sequence[BaseLoader], *, pad_id: int) -> None:
         if not loaders:
-            raise ValueError("There is no loader to combine")
+            raise ValueError("CombinedLoader needs at least one loader")
         lengths = [len(loader) for loader in loaders]
         if len(set(lengths)) > 1:
             raise ValueError(
@@ -62,30 +62,30 @@ class CombinedLoader:
     def __iter__(self) -> Iterator[Batch]:
         """Iterate to the end of the epoch. If a loader fails, all go back to where they were before the batch."""
         iterators = [iter(loader) for loader in self.loaders]
-        while parts := self._next_parts(iterators):
-            yield concat_batches(parts, self._pad_id)
+        while batches := self._next_batches(iterators):
+            yield concat_batches(batches, self._pad_id)
 
-    def _next_parts(self, iterators: Sequence[Iterator[Batch]]) -> list[Batch]:
+    def _next_batches(self, iterators: Sequence[Iterator[Batch]]) -> list[Batch]:
         """The next batch of each loader; [] at the end of the epoch.
 
         If a loader raises, all loaders are closed and go back to the state before this call. ValueError if some of
         them, but not all, are at the end of the epoch.
         """
-        before = self.state_dict()
+        state_before = self.state_dict()
         try:
-            parts = [next(iterator, None) for iterator in iterators]
+            next_batches = [next(iterator, None) for iterator in iterators]
         except Exception:
             # Some loaders have already advanced. Without going back, a resumed run would skip their samples.
             self.close()
-            self.load_state_dict(before)
+            self.load_state_dict(state_before)
             raise
-        found = [part for part in parts if part is not None]
-        if found and len(found) < len(parts):
+        batches = [batch for batch in next_batches if batch is not None]
+        if batches and len(batches) < len(next_batches):
             raise ValueError(
-                "The loaders are out of step: one of them skipped a batch that had only bad samples. "
-                'Use on_bad="replace".'
+                "A combined loader ended its epoch before the others: it skipped a batch that had only bad samples. "
+                'Make the loaders with on_bad="replace".'
             )
-        return found
+        return batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all loaders, as values that JSON can hold."""
@@ -98,26 +98,31 @@ class CombinedLoader:
             state: what `state_dict` returned.
 
         Raises:
-            ValueError: If it is the state of another stream; then no loader moves.
+            ValueError: If it was saved with other data or settings; then no loader moves.
         """
         states = state.get("loaders")
         states = states if isinstance(states, list) else []
-        if len(states) != len(self.loaders) or not all(isinstance(one, Mapping) for one in states):
-            raise ValueError(f"The saved state is not one of {len(self.loaders)} combined loaders")
-        positions = {(one.get("epoch"), one.get("batch")) for one in states}
+        if len(states) != len(self.loaders) or not all(
+            isinstance(loader_state, Mapping) for loader_state in states
+        ):
+            raise ValueError(
+                f"The saved state must have a list 'loaders' with the states of {len(self.loaders)} combined loaders"
+            )
+        positions = {(loader_state.get("epoch"), loader_state.get("batch")) for loader_state in states}
         if len(positions) != 1:
             raise ValueError(
-                f"The loaders' saved positions (epoch, batch) differ: {sorted(map(str, positions))}"
+                f"The loaders' saved positions (epoch, batch) differ: {sorted(map(str, positions))}. "
+                "Use a state that state_dict returned, unchanged."
             )
-        before = [loader.state_dict() for loader in self.loaders]
+        states_before = [loader.state_dict() for loader in self.loaders]
         try:
             self._load_states(states)
-        except ValueError:  # one of them is of another stream: then none moves
-            self._load_states(before)
+        except ValueError:  # a state belongs to other batches: no loader may move
+            self._load_states(states_before)
             raise
 
     def _load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Load one state into each loader; ValueError at the first that is of another stream."""
+        """Load one state into each loader; ValueError at the first that was saved with other data or settings."""
         for loader, state in zip(self.loaders, states, strict=True):
             loader.load_state_dict(state)
 

@@ -26,12 +26,12 @@ from prolip.data.base_loader import (
     require_same_stream,
     resolve_rank,
     shut_down_workers,
-    unwrap,
+    unwrap_result,
 )
 from prolip.data.batch import Batch, Preprocessor, TrainingSample
 from prolip.data.order import SampleIndices, Schedule, derive_seed, permute
 from prolip.data.sample import BadSampleError, SampleError
-from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
+from prolip.data.sample_errors import ErrorCounts, make_unfillable_batch_error
 from prolip.data.source import Source, compute_fingerprint
 
 OnBad = Literal["replace", "drop"]
@@ -95,11 +95,14 @@ class Loader(BaseLoader):
         rank, world_size = resolve_rank(rank, world_size)
         if global_batch_size % world_size:
             raise ValueError(
-                f"global_batch_size {global_batch_size} can't be divided evenly among {world_size} ranks"
+                f"global_batch_size {global_batch_size} can't be divided evenly among {world_size} ranks. "
+                f"Choose a multiple of {world_size}."
             )
         checked = _check_sources(sources)
         if drop_last:
-            samples_per_epoch = _round_to_batches(checked, weights, samples_per_epoch, global_batch_size)
+            samples_per_epoch = _round_samples_per_epoch(
+                checked, weights, samples_per_epoch, global_batch_size
+            )
         schedule = Schedule(
             checked, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
         )  # fmt: skip
@@ -125,7 +128,8 @@ class Loader(BaseLoader):
         if not drop_last and self._reader.rank_positions(self._length):
             self._length += 1
         self._max_bad_fraction = max_bad_fraction
-        self._shards = sum(len(source.chunks) for source in checked) / world_size  # of this rank, on average
+        # Of this rank, on average.
+        self._num_shards = sum(len(source.chunks) for source in checked) / world_size
         self._requests = _Requests()
         self._worker_settings = check_worker_settings(num_workers, prefetch_factor)
         self._pool = make_worker_pool(self._reader, self._requests, **self._worker_settings)
@@ -138,50 +142,56 @@ class Loader(BaseLoader):
     def _iter_rest_of_epoch(self) -> Iterator[Batch]:
         """Request the remaining batches of the epoch from the pool, count their bad samples, and skip empty batches.
 
-        TooManyBadSamplesError by `max_bad_fraction`; RuntimeError if another iteration, `close` or `load_state_dict`
-        came in between.
+        Advances `position` and `error_counts`, and logs the bad samples at the end. TooManyBadSamplesError if more
+        are bad than `max_bad_fraction` allows; RuntimeError if another iteration, `close` or `load_state_dict` came in
+        between.
         """
         self._iteration += 1
         iteration = self._iteration
-        self._requests.epoch, self._requests.batches = self.epoch, range(self.position, len(self))
-        for received in iter_results(self._pool) if self._requests.batches else ():
-            result = unwrap(received)
+        self._requests.epoch, self._requests.batch_indices = self.epoch, range(self.position, len(self))
+        for received in iter_results(self._pool) if self._requests.batch_indices else ():
+            result = unwrap_result(received)
             self.position += 1
             self.error_counts.add(result.tried, result.errors)
-            self.error_counts.check(self._max_bad_fraction, self._shards)
+            self.error_counts.check(self._max_bad_fraction, self._num_shards)
             if result.batch is None:
                 if self._reader.on_bad == "replace":
-                    raise make_unfillable_error(result.tried, result.errors)
+                    raise make_unfillable_batch_error(result.tried, result.errors)
                 continue
             yield result.batch
             # All iterators share one pool and one position. An older one that went on would take the results of the
             # newer one, and the position would be wrong for both.
             if iteration != self._iteration:
-                raise RuntimeError("The loader was closed, moved or iterated again during this iteration")
+                raise RuntimeError(
+                    "The loader was closed, loaded a state or was iterated again during this iteration. "
+                    "Start a new iteration with `for batch in loader`."
+                )
         self.error_counts.end_epoch(self.epoch, self._max_bad_fraction)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position, as values that JSON can hold. It is the same on all ranks but for `error_counts`."""
+        """Return settings, position and error counts, as values that JSON can hold; only the counts differ by rank."""
         return self._make_state(self._settings)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state.
 
-        The data and all settings that determine the stream must be the same; the numbers of workers and of ranks may
+        The data and all settings that determine the batches must be the same; the numbers of workers and of ranks may
         differ.
 
         Args:
             state: what `state_dict` returned.
 
         Raises:
-            ValueError: If it is the state of another stream.
+            ValueError: If it was saved with other data or settings, or is damaged.
         """
         require_same_stream(self._settings, state)
         # Rounded up, and not len(self): a state of another rank may be one batch further.
-        batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch_size)
+        num_batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch_size)
         epoch, position = (read_count(state, name) for name in ("epoch", "batch"))
-        if position > batches:
-            raise ValueError(f"The saved position is batch {position} of an epoch that has {batches}")
+        if position > num_batches:
+            raise ValueError(
+                f"The saved position is batch {position}, but an epoch has {num_batches} batches"
+            )
         error_counts = ErrorCounts()
         error_counts.load_state_dict(state.get("error_counts", {}))
         self._iteration += 1
@@ -198,7 +208,9 @@ class Loader(BaseLoader):
 class _BatchReader(Dataset[WorkerResult]):
     """Reads a rank's batches by (epoch, batch index). Copied into each worker.
 
-    Slots are the places of a rank's batch, from 0; `found` maps a slot to (sample index through all sources, sample).
+    A sample index counts through all sources; the index in a source counts from that source's first sample. Slots are
+    the places of a rank's batch, from 0; `filled_slots` maps a slot to its (sample index, sample).
+
     weighted: whether sources have weights: then a bad sample is replaced by one of the same source, if possible.
     The other fields are the arguments of `Loader`.
     """
@@ -215,146 +227,155 @@ class _BatchReader(Dataset[WorkerResult]):
 
     def __getitem__(self, request: tuple[int, int]) -> WorkerResult:
         """Read this rank's part of the batch (epoch, batch index), and replace bad samples if `on_bad` says so."""
-        epoch, batch = request
-        indices = self.schedule.sample_indices(epoch, np.array(self.rank_positions(batch)))
-        found: dict[int, tuple[int, TrainingSample]] = {}
+        epoch, batch_index = request
+        indices = self.schedule.sample_indices(epoch, np.array(self.rank_positions(batch_index)))
+        filled_slots: dict[int, tuple[int, TrainingSample]] = {}
         errors: list[SampleError] = []
         rows = list(zip(*(column.tolist() for column in indices), strict=True))
         # In the order on disk, so that each chunk (a shard, a row group) is visited once.
         for slot in np.argsort(indices.samples, kind="stable").tolist():
-            sample, source, index, pass_number = rows[slot]
-            self._try_sample(slot, sample, source, index, pass_number, found, errors)
+            sample_index, source_number, index_in_source, pass_number = rows[slot]
+            self._fill_slot(
+                slot, sample_index, source_number, index_in_source, pass_number, filled_slots, errors
+            )
         if self.on_bad == "replace" and errors:
-            self._replace_bad(epoch, batch, indices, found, errors)
-        tried = len(found) + len(errors)
-        if not found:
+            self._replace_bad_samples(epoch, batch_index, indices, filled_slots, errors)
+        tried = len(filled_slots) + len(errors)
+        if not filled_slots:
             return WorkerResult(None, tried, tuple(errors))
-        samples, processed = zip(*(found[slot] for slot in sorted(found)), strict=True)
-        return WorkerResult(self.preprocessor.collate(processed, samples), tried, tuple(errors))
+        sample_indices, samples = zip(*(filled_slots[slot] for slot in sorted(filled_slots)), strict=True)
+        return WorkerResult(self.preprocessor.collate(samples, sample_indices), tried, tuple(errors))
 
-    def rank_positions(self, batch: int) -> range:
+    def rank_positions(self, batch_index: int) -> range:
         """This rank's positions of a global batch. The first ranks have one more where it can't be divided evenly."""
-        positions = self.global_positions(batch)
+        positions = self.global_positions(batch_index)
         each, rest = divmod(len(positions), self.world_size)
         start = self.rank * each + min(self.rank, rest)
         return positions[start : start + each + (self.rank < rest)]
 
-    def global_positions(self, batch: int) -> range:
-        """The positions of a global batch in the epoch, of all ranks."""
-        start = batch * self.global_batch_size
+    def global_positions(self, batch_index: int) -> range:
+        """The positions of a global batch, of all ranks together, in the epoch."""
+        start = batch_index * self.global_batch_size
         return range(start, min(start + self.global_batch_size, self.schedule.samples_per_epoch))
 
-    def _try_sample(
-        self, slot: int, sample: int, source: int, index: int, pass_number: int,
-        found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
+    def _fill_slot(
+        self, slot: int, sample_index: int, source_number: int, index_in_source: int, pass_number: int,
+        filled_slots: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
-        """Read a sample into found[slot], or append to `errors` why it is bad.
-
-        `sample` is its index through all sources, which is `index` in the source number `source`.
-        """
-        seed = derive_seed(self.seed, "sample", pass_number, source, index)
+        """Read a sample and set filled_slots[slot]; if the sample is bad, append the reason to `errors` instead."""
+        seed = derive_seed(self.seed, "sample", pass_number, source_number, index_in_source)
         try:
-            found[slot] = sample, self.preprocessor.process(self.sources[source].read(index), seed)
+            sample = self.sources[source_number].read(index_in_source)
+            filled_slots[slot] = sample_index, self.preprocessor.process(sample, seed)
         except BadSampleError as error:
             errors.append(error.record)
 
-    def _replace_bad(
-        self, epoch: int, batch: int, indices: SampleIndices,
-        found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
+    def _replace_bad_samples(
+        self, epoch: int, batch_index: int, indices: SampleIndices,
+        filled_slots: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
-        """Fill the slots that `found` lacks with samples that no rank has in this batch. Adds to `found`, `errors`.
+        """Fill the slots that are still empty with samples that no rank has in this batch.
 
-        `indices` are the samples that were tried first, one per slot.
+        Adds to `filled_slots`, and bad substitutes to `errors`. `indices` are the samples that were tried first, one
+        per slot.
         """
-        positions, all_positions = self.rank_positions(batch), np.array(self.global_positions(batch))
+        positions = self.rank_positions(batch_index)
+        all_positions = np.array(self.global_positions(batch_index))
         taken = set(self.schedule.sample_indices(epoch, all_positions).samples.tolist())
-        for slot in [slot for slot in range(len(positions)) if slot not in found]:
-            for sample in self._iter_substitutes(epoch, positions[slot], int(indices.sources[slot])):
-                if sample in taken:
+        for slot in [slot for slot in range(len(positions)) if slot not in filled_slots]:
+            for sample_index in self._iter_substitutes(epoch, positions[slot], int(indices.sources[slot])):
+                if sample_index in taken:
                     continue
-                taken.add(sample)
-                source, index = (int(values[0]) for values in self.schedule.locate(np.array([sample])))
-                self._try_sample(slot, sample, source, index, int(indices.passes[slot]), found, errors)
-                if slot in found:
+                taken.add(sample_index)
+                source_numbers, indices_in_source = self.schedule.locate(np.array([sample_index]))
+                self._fill_slot(
+                    slot, sample_index, int(source_numbers[0]), int(indices_in_source[0]), int(indices.passes[slot]),
+                    filled_slots, errors,
+                )  # fmt: skip
+                if slot in filled_slots:
                     break
-            if not found:  # nothing is good, and 20 more were no better: don't try 20 for each slot
+            if (
+                not filled_slots
+            ):  # no sample was good, nor any substitute for this slot: don't try 20 for each slot
                 break
 
-    def _iter_substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
-        """Indices of samples to try in place of a bad one of `source`, which was at `position` of the epoch.
+    def _iter_substitutes(self, epoch: int, position: int, source_number: int) -> Iterator[int]:
+        """Sample indices to try in place of a bad sample of a source, which was at `position` of the epoch.
 
         At most MAX_SUBSTITUTES; with weights, half of them come first from the same source, to keep proportions.
         Position k of a global batch of size G draws from k, k + G, k + 2 G, ..., which are then scattered one to one.
         So no two positions have the same substitute, whichever ranks they are on, without communication.
         """
-        own_source = [self.schedule.samples_of_source(source)] if self.weighted else []
-        for part, candidates in enumerate([*own_source, range(self.schedule.size)]):
+        own_source = [self.schedule.samples_of_source(source_number)] if self.weighted else []
+        for round_number, candidates in enumerate([*own_source, range(self.schedule.size)]):
             first = candidates.start + (position - candidates.start) % self.global_batch_size
             samples = range(first, candidates.stop, self.global_batch_size)
             tries = np.arange(min(len(samples), MAX_SUBSTITUTES // (1 + len(own_source))))
             if len(tries):
-                key = derive_seed(self.seed, "substitute", epoch, position, part)
-                batch = position // self.global_batch_size
+                key = derive_seed(self.seed, "substitute", epoch, position, round_number)
+                batch_index = position // self.global_batch_size
                 for i in permute(tries, len(samples), key).tolist():
-                    yield self._scatter(samples[i], epoch, batch)
+                    yield self._scatter(samples[i], epoch, batch_index)
 
-    def _scatter(self, sample: int, epoch: int, batch: int) -> int:
-        """Permute the samples of each source, differently for each batch.
+    def _scatter(self, sample_index: int, epoch: int, batch_index: int) -> int:
+        """Map a sample index to another one of the same source, by a permutation that differs for each batch.
 
         Bad samples may be as regular as the positions k + G, k + 2 G, ...: every tenth, say, with G = 10.
         """
-        source = int(self.schedule.locate(np.array([sample]))[0][0])
-        samples = self.schedule.samples_of_source(source)
-        key = derive_seed(self.seed, "scatter", epoch, batch, source)
-        return samples.start + int(permute(np.array([sample - samples.start]), len(samples), key)[0])
+        source_number = int(self.schedule.locate(np.array([sample_index]))[0][0])
+        samples = self.schedule.samples_of_source(source_number)
+        key = derive_seed(self.seed, "scatter", epoch, batch_index, source_number)
+        return samples.start + int(permute(np.array([sample_index - samples.start]), len(samples), key)[0])
 
 
 @dataclass
 class _Requests:
-    """Iterable over the (epoch, batch index) that the loader asks its pool for.
+    """Iterable over the requests (epoch, batch index) that the loader sends to its pool of workers.
 
-    A separate object, so that the pool of workers doesn't keep the loader alive.
+    The loader sets both fields before it iterates over the pool. A separate object, so that the pool doesn't keep the
+    loader alive.
     """
 
     epoch: int = 0
-    batches: range = field(default_factory=lambda: range(0))
+    batch_indices: range = field(default_factory=lambda: range(0))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         epoch = self.epoch
-        return ((epoch, batch) for batch in self.batches)
+        return ((epoch, batch_index) for batch_index in self.batch_indices)
 
 
 def _check_sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
-    """One source or several as a tuple; TypeError for a path or a stream, ValueError if there is none."""
+    """The sources as a tuple, also if it is only one; TypeError for a path or a stream, ValueError if there is none."""
     checked = tuple(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else (sources,)
     for source in checked:
         if isinstance(source, str | Path):
             raise TypeError(f"{source!r} is a path, not a source. Open it first: open_data({str(source)!r})")
         if not isinstance(source, Source):
             raise TypeError(
-                f"A {type(source).__name__} is not a Source. Give a TarStream to StreamLoader(stream, ...)."
+                f"Loader reads a Source, not a {type(source).__name__}. For a TarStream use StreamLoader(stream, ...)."
             )
     if not checked:
-        raise ValueError("There is no source to read")
+        raise ValueError("Loader needs at least one source")
     return checked
 
 
-def _round_to_batches(
+def _round_samples_per_epoch(
     sources: Sequence[Source],
     weights: Sequence[float] | None,
     samples_per_epoch: int | None,
     global_batch_size: int,
 ) -> int | None:
-    """`samples_per_epoch` of a schedule for drop_last: rounded down to full batches; ValueError if there is none.
+    """The `samples_per_epoch` of a `Schedule` for drop_last: a multiple of the batch size, rounded down.
 
-    None without weights and samples_per_epoch: an epoch stays one pass, and the loader stops before its end.
+    None if there are neither weights nor samples_per_epoch: the schedule's epoch stays one pass, and the loader stops
+    before its last, incomplete batch. ValueError if an epoch has no full batch.
     """
-    samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
-    if samples < global_batch_size:
+    num_samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
+    if num_samples < global_batch_size:
         raise ValueError(
-            f"An epoch of {samples} samples has no full batch of {global_batch_size}. Make global_batch_size smaller, "
-            "or keep incomplete batches with drop_last=False."
+            f"An epoch of {num_samples} samples has no full batch of {global_batch_size}. Make the batch size "
+            "(global_batch_size) smaller, or keep incomplete batches with drop_last=False."
         )
     if samples_per_epoch is None and weights is None:
         return None
-    return samples // global_batch_size * global_batch_size
+    return num_samples // global_batch_size * global_batch_size

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from prolip.checks import join_names
-from prolip.data.source import Source, require_captions
+from prolip.data.source import Source, require_usable_sample
 from prolip.data.sources.arrow import ArrowDataset, ParquetTable
 from prolip.data.sources.coco import CocoCaptions
 from prolip.data.sources.csv_table import CsvTable
@@ -26,7 +26,7 @@ SAVED_DATASET_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 FORMATS = (
     ".tar shards (a path, a folder, a glob, or a range such as {000..012}.tar); "
-    "a folder of the 38 tasks (test/0.tar, ...); "
+    "the folder of one of DataComp's 38 evaluation tasks (test/0.tar, ...); "
     ".parquet files (a path, a folder or a glob); "
     "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
     f"a folder of images ({', '.join(IMAGE_EXTENSIONS)}) with captions in .txt files; "
@@ -46,24 +46,26 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
         image: the column or extension of the image, or COCO's folder of images; None: the format's default.
 
     Returns:
-        The source. Up to 100 samples of data on disk were read from it to check where captions and images are.
+        The source. Of data on disk, up to 100 samples were read, to check that they have images and captions.
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
         ValueError: If the format is unknown, or if captions or images are not where they are looked for.
     """
-    text = os.path.expanduser(str(spec))
-    if is_stream(text):
-        raise ValueError(f"{text}: this is a stream, not data on disk. Open it with prolip.data.TarStream.")
-    if is_generated(text):
-        _refuse_columns(text, "generated data has its own captions", captions, image)
-        source: Source = import_generator(text).open_source(text)
+    address = os.path.expanduser(str(spec))
+    if is_stream(address):
+        raise ValueError(
+            f"{address}: this is a stream, not data on disk. Download it, or open it with prolip.data.TarStream."
+        )
+    if is_generated(address):
+        _refuse_columns(address, "generated data has its own captions", captions, image)
+        source: Source = import_generator(address).open_source(address)
         return source
-    if os.path.isdir(text):
-        source = _open_folder(Path(text), captions, image)
+    if os.path.isdir(address):
+        source = _open_folder(Path(address), captions, image)
     else:
-        source = _open_files(text, text.lower(), captions, image)
-    require_captions(source)
+        source = _open_files(address, captions, image)
+    require_usable_sample(source)
     return source
 
 
@@ -135,34 +137,36 @@ def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None
     if any(name.lower().endswith(".parquet") for name in names):
         return ParquetTable(folder, captions=captions, image=image)
     try:
-        images = ImageFolder(folder, captions=captions is None)
+        source = ImageFolder(folder, captions=captions is None)
     except ValueError:  # no image
-        found = f"the folder contains {join_names(names, 6)}" if names else "the folder is empty"
-        raise _make_format_error(str(folder), found) from None
+        problem = f"the folder contains {join_names(names, 6)}" if names else "the folder is empty"
+        raise _make_format_error(str(folder), problem) from None
     _refuse_columns(folder, "a folder of images has its captions in .txt files", captions, image)
-    return images
+    return source
 
 
-def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: str | None) -> Source:
-    """`open_data` of a file, a glob or a range: the extension decides on the format. `lower` is `text` in lower case.
+def _open_files(pattern: str, captions: Sequence[str] | None, image: str | None) -> Source:
+    """`open_data` of a file, a glob or a range in braces: the extension decides on the format.
 
-    FileNotFoundError if nothing has this name, ValueError if the extension is unknown.
+    FileNotFoundError if no file has this name or matches it, ValueError if the extension is unknown.
     """
-    if lower.rstrip("}").endswith(".tar"):  # {a.tar,b.tar} too
-        return _open_shards(text, captions, image)
-    if lower.endswith(".parquet"):
-        return ParquetTable(text, captions=captions, image=image)
-    if lower.endswith((".csv", ".tsv", ".tab")):
-        return CsvTable(text, captions=captions, image=image)
-    if lower.endswith(".json"):
-        _refuse_columns(text, "COCO files have no columns", captions, None)
-        return CocoCaptions(text, image, captions=captions is None)
-    if not os.path.exists(text):
-        found = [os.path.basename(name) for name in islice(sorted(glob(text)), 100)]
-        if not found:
-            raise FileNotFoundError(f"{text}: no such file or folder")
-        raise _make_format_error(text, f"it matches {join_names(found, 6)}")
-    raise _make_format_error(text, "the extension is unknown")
+    lower_case = pattern.lower()
+    if lower_case.rstrip("}").endswith(".tar"):  # {a.tar,b.tar} too
+        return _open_shards(pattern, captions, image)
+    if lower_case.endswith(".parquet"):
+        return ParquetTable(pattern, captions=captions, image=image)
+    if lower_case.endswith((".csv", ".tsv", ".tab")):
+        return CsvTable(pattern, captions=captions, image=image)
+    if lower_case.endswith(".json"):
+        # `image` is not refused: for COCO it is the folder of images, not a column.
+        _refuse_columns(pattern, "COCO files have no columns", captions, None)
+        return CocoCaptions(pattern, image, captions=captions is None)
+    if not os.path.exists(pattern):
+        matches = [os.path.basename(name) for name in islice(sorted(glob(pattern)), 100)]
+        if not matches:
+            raise FileNotFoundError(f"{pattern}: no such file or folder")
+        raise _make_format_error(pattern, f"it matches {join_names(matches, 6)}")
+    raise _make_format_error(pattern, "the extension is unknown")
 
 
 def _open_shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
@@ -175,10 +179,13 @@ def _refuse_columns(path: Path | str, reason: str, captions: Sequence[str] | Non
     """Raise ValueError if columns were chosen for a format without columns; `reason` says what it has instead."""
     if captions or image is not None:
         raise ValueError(
-            f"{path}: {reason}. Leave out captions and image (or use captions=() for images alone)."
+            f"{path}: {reason}. Leave out captions (--captions) and image (--image); in Python, captions=() reads the "
+            "images alone."
         )
 
 
-def _make_format_error(name: str, found: str) -> ValueError:
-    """The error for data of unknown format; `found` says what was there instead."""
-    return ValueError(f"{name}: the format of the data is not recognized: {found}. Supported are: {FORMATS}")
+def _make_format_error(name: str, problem: str) -> ValueError:
+    """The error for data of unknown format; `problem` says what was found, for example the files of a folder."""
+    return ValueError(
+        f"{name}: the format of the data is not recognized: {problem}. Supported are: {FORMATS}"
+    )

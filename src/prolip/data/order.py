@@ -64,9 +64,9 @@ def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray
     # The bit length of size - 1: frexp writes x as m * 2**e with 0.5 <= m < 1, so its exponent e is the bit length.
     bits = np.maximum(np.frexp((sizes - np.uint64(1)).astype(np.float64))[1], MIN_BITS).astype(np.uint64)
     round_keys = _derive_keys(ROUNDS, keys)
-    outside = np.arange(len(values))  # those that are still to be permuted (again)
+    outside = np.arange(len(values))  # indices of the values that are still to be permuted (again)
     while outside.size:
-        values[outside] = _feistel(values[outside], bits[outside], round_keys[:, outside])
+        values[outside] = _apply_feistel_rounds(values[outside], bits[outside], round_keys[:, outside])
         outside = outside[values[outside] >= sizes[outside]]
     return values.astype(np.int64)
 
@@ -183,7 +183,7 @@ class Schedule:
         window: int = 16,
     ) -> None:
         if not sources:
-            raise ValueError("There is no source to read")
+            raise ValueError("Schedule needs at least one source")
         require_positive_int(window, "window")
         chunks = [_check_chunks(source) for source in sources]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
@@ -197,7 +197,7 @@ class Schedule:
         )
         self._group_chunks = [np.concatenate(chunks)] if weights is None else chunks
         self._group_lengths = np.array([sizes.sum() for sizes in self._group_chunks])
-        # Caches of `_get_order` and `_get_block`.
+        # Caches of `_get_sample_order` and `_get_block_sources`.
         self._orders: dict[tuple[int, int], SampleOrder] = {}
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -216,19 +216,23 @@ class Schedule:
         Returns:
             The samples at these positions, in the same order.
         """
-        endless = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
-        groups, counters = (
-            (np.zeros_like(endless), endless) if self._block_counts is None else self._draw_sources(endless)
-        )
+        endless_positions = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
+        # The group of each position, and how many samples of that group came before it.
+        if self._block_counts is None:
+            groups, counters = np.zeros_like(endless_positions), endless_positions
+        else:
+            groups, counters = self._draw_sources(endless_positions)
         passes, positions_in_pass = np.divmod(counters, self._group_lengths[groups])
-        samples = np.empty_like(endless)
+        samples = np.empty_like(endless_positions)
         # A number for each pair (pass, group), so that the positions of a pair are mapped together.
         pairs = passes * len(self._group_chunks) + groups
         for pair in np.unique(pairs).tolist():
             pass_number, group = divmod(pair, len(self._group_chunks))
             selected = pairs == pair
             start = int(self._group_lengths[:group].sum())
-            samples[selected] = start + self._get_order(group, pass_number)[positions_in_pass[selected]]
+            samples[selected] = (
+                start + self._get_sample_order(group, pass_number)[positions_in_pass[selected]]
+            )
         return SampleIndices(samples, *self.locate(samples), passes)
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,8 +251,8 @@ class Schedule:
         """Return the indices of a source's samples, counted through all sources; `source` is its number, from 0."""
         return range(int(self._source_ends[source - 1]) if source else 0, int(self._source_ends[source]))
 
-    def _get_order(self, group: int, pass_number: int) -> SampleOrder:
-        """The order of one pass over a group; the last ones are cached, two for each group."""
+    def _get_sample_order(self, group: int, pass_number: int) -> SampleOrder:
+        """The order of one pass over a group, made or from the cache, which holds two orders per group."""
         key = (group, pass_number)
         if key not in self._orders:
             _drop_oldest(self._orders, 2 * len(self._group_chunks))
@@ -258,21 +262,21 @@ class Schedule:
             )  # fmt: skip
         return self._orders[key]
 
-    def _draw_sources(self, endless: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """With weights: the source of each position of the endless sequence, int64 (n,).
+    def _draw_sources(self, endless_positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the source of each position, int64 (n,), of the endless sequence; only if there are weights.
 
         Returns (sources, counters), int64 (n,) each; a counter is how many samples of that source came before.
         """
-        blocks, within = np.divmod(endless, BLOCK)
-        sources, counters = np.empty_like(endless), np.empty_like(endless)
+        blocks, positions_in_block = np.divmod(endless_positions, BLOCK)
+        sources, counters = np.empty_like(endless_positions), np.empty_like(endless_positions)
         for block in np.unique(blocks).tolist():
             selected = blocks == block
-            block_sources, block_counters = self._get_block(block)
-            sources[selected] = block_sources[within[selected]]
-            counters[selected] = block_counters[within[selected]]
+            block_sources, block_counters = self._get_block_sources(block)
+            sources[selected] = block_sources[positions_in_block[selected]]
+            counters[selected] = block_counters[positions_in_block[selected]]
         return sources, counters
 
-    def _get_block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+    def _get_block_sources(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         """(sources, counters) of all positions of a block, see `_draw_sources`: int64 (65536,) each. Cached."""
         assert self._block_counts is not None
         if block not in self._blocks:
@@ -302,7 +306,7 @@ def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarra
     """
     if len(weights) != len(names):
         raise ValueError(
-            f"There are {len(names)} sources but {len(weights)} weights. Give one for each source, or none."
+            f"There are {len(names)} sources but {len(weights)} weights. Give one weight per source, or no weights."
         )
     for weight, name in zip(weights, names, strict=True):
         if not isinstance(weight, int | float) or not 0 < weight < math.inf:
@@ -311,7 +315,8 @@ def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarra
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(
-                f"{name}: its weight is less than 1/{BLOCK} of the sum, so it would never be read. Leave it out."
+                f"{name}: its weight is less than 1/{BLOCK} of the sum, so it would never be read. "
+                "Raise its weight, or leave the source out."
             )
     return counts
 
@@ -336,8 +341,9 @@ def apportion(weights: Sequence[float], total: int) -> np.ndarray:
 
 
 def _check_chunks(source: Source) -> np.ndarray:
-    """The sizes of a source's chunks, int64 (C,); ValueError if one is negative, they don't add up to its length, or
-    that is 0.
+    """The sizes of a source's chunks, int64 (C,).
+
+    ValueError if the source is empty, if a size is negative, or if the sizes don't add up to the source's length.
     """
     chunks = np.asarray(source.chunks, dtype=np.int64)
     if len(source) == 0:
@@ -357,7 +363,7 @@ def _drop_oldest(cache: dict[Any, Any], max_size: int) -> None:
         del cache[next(iter(cache))]
 
 
-def _feistel(values: np.ndarray, bits: np.ndarray, round_keys: np.ndarray) -> np.ndarray:
+def _apply_feistel_rounds(values: np.ndarray, bits: np.ndarray, round_keys: np.ndarray) -> np.ndarray:
     """Permute the numbers of `bits` bits: each half in turn is XORed with a hash of the other half.
 
     Such a round can be undone whatever the hash is (XOR the same hash again), so all rounds together are one to one.

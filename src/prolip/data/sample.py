@@ -67,7 +67,7 @@ class BadSampleError(ValueError):
     """A sample that can't be used. Loaders count it and go on; `record` is what was wrong."""
 
     def __init__(self, reason: Reason, location: str, detail: str = "") -> None:
-        self.record = SampleError(reason, _printable(location), _printable(detail))
+        self.record = SampleError(reason, _escape_non_utf8(location), _escape_non_utf8(detail))
         super().__init__(str(self.record))
 
 
@@ -138,17 +138,19 @@ def _parse_caption(value: object, location: str) -> str:
         except UnicodeDecodeError as error:
             raise BadSampleError("unreadable caption", location, f"not UTF-8: {error}") from None
     if not isinstance(value, str):
-        raise BadSampleError("unreadable caption", location, f"a {type(value).__name__}, not a text")
+        raise BadSampleError("unreadable caption", location, f"it is a {type(value).__name__}, not a text")
     text = value.strip()
     if not text:
         raise BadSampleError("empty caption", location)
     if "\0" in text or not _is_encodable(text):
-        raise BadSampleError("unreadable caption", location, "it holds a NUL or a lone surrogate")
+        raise BadSampleError(
+            "unreadable caption", location, "it contains a NUL character or half of a surrogate pair"
+        )
     return text
 
 
-def _printable(text: str) -> str:
-    """Escape what isn't UTF-8: file names may be any bytes, and messages go to logs, terminals and JSON."""
+def _escape_non_utf8(text: str) -> str:
+    """Escape characters that UTF-8 can't hold: file names may be any bytes; messages go to logs, terminals and JSON."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -22,8 +22,8 @@ class TooManyBadSamplesError(ValueError):
     """More of the data is bad than `max_bad_fraction` allows."""
 
 
-def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyBadSamplesError:
-    """Make the error for a batch without a good sample, however few were tried in all.
+def make_unfillable_batch_error(tried: int, errors: Sequence[SampleError]) -> TooManyBadSamplesError:
+    """Make the error for a batch that has no good sample, although too few were tried for `ErrorCounts.check`.
 
     Args:
         tried: samples tried for the batch.
@@ -34,7 +34,7 @@ def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyB
     """
     return TooManyBadSamplesError(
         f"A batch can't be filled: {len(errors):,} of {tried:,} samples tried for it are bad. "
-        f"The first is {_shorten(errors[0])}. Repair the data."
+        f"The first is {_format_error(errors[0])}. Repair the data: `prolip data check` lists what is wrong."
     )
 
 
@@ -43,8 +43,8 @@ class ErrorCounts:
 
     tried:         good and bad samples together.
     reasons:       bad samples by reason.
-    examples:      up to three of each reason.
-    broken_shards: by location; a broken shard may be met more than once.
+    examples:      up to three bad samples of each reason.
+    broken_shards: locations of the broken shards; a set, because a shard may be read more than once.
     """
 
     def __init__(self) -> None:
@@ -81,24 +81,25 @@ class ErrorCounts:
             for error in examples:
                 self._add_example(error)
 
-    def check(self, max_bad_fraction: float, shards: float = math.inf, *, final: bool = False) -> None:
-        """Raise an error if too much is bad.
+    def check(self, max_bad_fraction: float, num_shards: float = math.inf, *, final: bool = False) -> None:
+        """Raise an error if too many samples are bad or too many shards are broken.
 
         Args:
             max_bad_fraction: 0 to 1, of the samples and of the shards. Until 1000 samples were tried, this fraction of
                 1000 is tolerated.
-            shards: how many there are to read. A broken shard counts as one bad sample, however many are lost with it,
-                so shards are also counted separately; one broken shard is always tolerated.
+            num_shards: number of shards of this rank; a float, because it may be an average over ranks. A broken shard
+                counts as one bad sample, however many are lost with it, so shards are also counted separately; one
+                broken shard is always tolerated. Infinite: broken shards are not limited.
             final: whether all samples were tried: then the limit is a fraction of what was tried, however few.
 
         Raises:
-            TooManyBadSamplesError: If more is bad.
+            TooManyBadSamplesError: If more is bad than that.
         """
         broken = len(self.broken_shards)
-        if broken > max(1, max_bad_fraction * shards):
+        if broken > max(1, max_bad_fraction * num_shards):
             raise TooManyBadSamplesError(
-                f"{broken:,} of {shards:,.0f} shards are broken, more than max_bad_fraction={max_bad_fraction:g} "
-                f"allows. For example {_shorten(self.examples['broken shard'][0])}. "
+                f"{broken:,} of {num_shards:,.0f} shards are broken, more than max_bad_fraction={max_bad_fraction:g} "
+                f"allows. For example {_format_error(self.examples['broken shard'][0])}. "
                 "Repair the data, or raise max_bad_fraction."
             )
         if self.bad > max_bad_fraction * (self.tried if final else max(self.tried, WARM_UP_SAMPLES)):
@@ -109,11 +110,14 @@ class ErrorCounts:
             )
 
     def end_epoch(self, epoch: int, max_bad_fraction: float) -> None:
-        """Log the summary if anything was bad, then make the final check.
+        """Log the summary if a sample was bad, then check the counts of the whole epoch.
 
         Args:
             epoch: number of the epoch, for the log.
             max_bad_fraction: see `check`.
+
+        Raises:
+            TooManyBadSamplesError: If more samples are bad. Broken shards were checked while they were read.
         """
         if self.bad:
             log.warning("epoch %d: %s", epoch, self.summary())
@@ -126,7 +130,7 @@ class ErrorCounts:
             return head
         width = max(map(len, self.reasons))
         rows = (
-            f"  {reason:<{width}}  {count:>9,}  {count / self.tried:>6.2%}  {_shorten(self.examples[reason][0])}"
+            f"  {reason:<{width}}  {count:>9,}  {count / self.tried:>6.2%}  {_format_error(self.examples[reason][0])}"
             for reason, count in self.reasons.most_common()
         )
         return "\n".join([head, *rows])
@@ -160,9 +164,11 @@ class ErrorCounts:
             }
             broken_shards = {str(location) for location in state["broken_shards"]}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"The state of the error counts is invalid: {error!r}") from None
+            raise ValueError(f"The error counts of the loader's saved state are invalid: {error!r}") from None
         if any(not examples.get(reason) for reason in reasons):
-            raise ValueError("The state of the error counts is invalid: a reason has no example")
+            raise ValueError(
+                "The error counts of the loader's saved state are invalid: a reason has no example"
+            )
         self.tried, self.reasons, self.examples, self.broken_shards = tried, reasons, examples, broken_shards
 
     def _add_example(self, error: SampleError) -> None:
@@ -178,26 +184,26 @@ class ErrorCounts:
     def _format_example(self) -> str:
         """The first example of the most frequent reason, in one line."""
         most_frequent, _ = self.reasons.most_common(1)[0]
-        return _shorten(self.examples[most_frequent][0])
+        return _format_error(self.examples[most_frequent][0])
 
 
-def _shorten(error: SampleError, max_length: int = 300) -> str:
-    """Format an error in one line: its detail may hold another library's message, or half a file."""
+def _format_error(error: SampleError, max_length: int = 300) -> str:
+    """Format an error as one line, cut to `max_length` characters: its detail may be another library's long message."""
     text = " ".join(str(error).split())
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
 def _check_count(value: Any) -> int:
-    """Return a value; ValueError unless it is an integer of at least 0."""
+    """Return the value as it is; ValueError unless it is an integer of at least 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"a count must be an integer of at least 0, not {value!r}")
     return value
 
 
 def _check_reason(name: Any) -> Reason:
-    """Return a name; ValueError unless it is a `Reason`."""
+    """Return the name as it is; ValueError unless it is a `Reason`."""
     if name not in get_args(Reason):
-        raise ValueError(f"{name!r} is not a reason")
+        raise ValueError(f"{name!r} is not a reason for a bad sample")
     reason: Reason = name
     return reason
 

@@ -40,24 +40,29 @@ class ShardStream(Protocol):
 class ReaderState(NamedTuple):
     """The position of a reader: in which pass, window and sample of the window it is.
 
-    pass_number: number of the pass over the stream, from 0.
-    entry:       the window starts in this shard, an index into the reader's shards of the pass, ...
-    skip:        ... at this sample of the shard.
-    offset:      samples of the window that were delivered.
+    pass_number:    number of the pass over the stream, from 0.
+    shard_position: index, among the reader's shards of the pass, of the shard in which the window starts.
+    skip:           number of samples of that shard before the window.
+    offset:         number of samples of the window that were delivered.
     """
 
     pass_number: int = 0
-    entry: int = 0
+    shard_position: int = 0
     skip: int = 0
     offset: int = 0
 
 
 class ShardSample(NamedTuple):
-    """A sample, good or bad, with the index of its shard in the stream and its own index in the shard."""
+    """A sample of a stream.
+
+    shard:          index of its shard in the stream.
+    index_in_shard: its index in the shard, good and bad samples counted.
+    sample:         the sample, or the record of why it is bad.
+    """
 
     shard: int
-    sample_index: int
-    content: Sample | SampleError
+    index_in_shard: int
+    sample: Sample | SampleError
 
 
 class ShardReader:
@@ -85,7 +90,7 @@ class ShardReader:
         seed: int,
         shuffle: bool,
     ) -> None:
-        """Start reading.
+        """Go to the position of `state`; in the middle of a window, that window is read again.
 
         Args:
             stream: the shards.
@@ -102,13 +107,13 @@ class ShardReader:
         """
         self._stream, self._buffer_size, self._seed, self._shuffle = stream, buffer_size, seed, shuffle
         self._rank, self._world_size, self._number, self._num_readers = rank, world_size, number, num_readers
-        self._start_pass(state.pass_number, state.entry, state.skip)
+        self._start_pass(state.pass_number, state.shard_position, state.skip)
         if state.offset:
             self._read_window()
             if state.offset > len(self._window):
                 raise ValueError(
-                    f"{stream.name}: a shard has fewer samples than when the state was saved. "
-                    "Restore the data, or start from the beginning."
+                    f"{stream.name}: a shard has fewer samples than when the loader's state was saved. "
+                    "Restore the shards, or start the run from the beginning."
                 )
             self._offset = state.offset
 
@@ -117,9 +122,9 @@ class ShardReader:
         """The position of the next sample."""
         if self._offset < len(self._window):
             return ReaderState(self._pass_number, *self._window_start, self._offset)
-        return ReaderState(self._pass_number, self._entry, self._skip, 0)
+        return ReaderState(self._pass_number, self._shard_position, self._skip, 0)
 
-    def take(self) -> ShardSample | None:
+    def next_sample(self) -> ShardSample | None:
         """Return the next sample, good or bad; None at the end of a pass, after which the next pass begins."""
         if self._offset == len(self._window):
             self._read_window()
@@ -129,10 +134,10 @@ class ShardReader:
         self._offset += 1
         return self._window[self._order[self._offset - 1]]
 
-    def _start_pass(self, pass_number: int, entry: int, skip: int) -> None:
-        """Begin a pass at sample `skip` of its shard `entry`: choose the shards of this reader; read nothing yet."""
-        self._pass_number, self._entry, self._skip = pass_number, entry, skip
-        self._content: Iterator[Sample | SampleError] | None = None
+    def _start_pass(self, pass_number: int, shard_position: int, skip: int) -> None:
+        """Set the position to sample `skip` of a shard of a pass, and choose this reader's shards; read nothing yet."""
+        self._pass_number, self._shard_position, self._skip = pass_number, shard_position, skip
+        self._shard_samples: Iterator[Sample | SampleError] | None = None
         self._window: list[ShardSample] = []
         self._offset = 0
         shards = np.arange(len(self._stream.shards))
@@ -142,8 +147,8 @@ class ShardReader:
         self._shards: list[int] = shards_of_rank[self._number :: self._num_readers].tolist()
 
     def _read_window(self) -> None:
-        """Read the next window: `buffer_size` samples, fewer at the end of a pass, none after it."""
-        self._window_start = (self._entry, self._skip)
+        """Replace `_window` and `_order` by the next window: `buffer_size` samples, fewer at the end of a pass."""
+        self._window_start = (self._shard_position, self._skip)
         self._window, self._offset = [], 0
         while len(self._window) < self._buffer_size and (sample := self._read_sample()):
             self._window.append(sample)
@@ -154,13 +159,14 @@ class ShardReader:
         self._order: list[int] = order.tolist()
 
     def _read_sample(self) -> ShardSample | None:
-        """Read the next sample of the current shard, or of the next one at its end; None after the last shard."""
-        while self._entry < len(self._shards):
-            shard = self._shards[self._entry]
-            if self._content is None:
-                self._content = iter(self._stream.read(shard, self._skip))
-            for content in self._content:
+        """Read the next sample and advance; at the end of a shard go on with the next one. None after the last."""
+        while self._shard_position < len(self._shards):
+            shard = self._shards[self._shard_position]
+            if self._shard_samples is None:
+                self._shard_samples = iter(self._stream.read(shard, self._skip))
+            sample = next(self._shard_samples, None)
+            if sample is not None:
                 self._skip += 1
-                return ShardSample(shard, self._skip - 1, content)
-            self._entry, self._skip, self._content = self._entry + 1, 0, None
+                return ShardSample(shard, self._skip - 1, sample)
+            self._shard_position, self._skip, self._shard_samples = self._shard_position + 1, 0, None
         return None

@@ -137,7 +137,7 @@ class ConcatSource:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         if not sources:
-            raise ValueError("There is no source to concatenate")
+            raise ValueError("ConcatSource needs at least one source")
         self.sources = tuple(sources)
         self._ends = np.cumsum([len(source) for source in sources])
 
@@ -155,9 +155,9 @@ class ConcatSource:
     def read(self, index: int) -> Sample:
         """Read the sample of this index, counted through all sources, as `Source.read`."""
         require_index(index, len(self))
-        number = int(np.searchsorted(self._ends, index, side="right"))  # of the source that has the sample
-        start = int(self._ends[number - 1]) if number else 0
-        return self.sources[number].read(index - start)
+        source_number = int(np.searchsorted(self._ends, index, side="right"))
+        start = int(self._ends[source_number - 1]) if source_number else 0
+        return self.sources[source_number].read(index - start)
 
     def fingerprint(self) -> str:
         return compute_fingerprint(*(source.fingerprint() for source in self.sources))
@@ -178,7 +178,7 @@ class Subset:
     """
 
     def __init__(self, source: Source, count: int) -> None:
-        require_positive_int(count, "limit", maximum=2**40)
+        require_positive_int(count, "limit", maximum=2**40)  # users give it as the option `limit`
         self.source, self.name = source, source.name
         self.indices = evenly_spaced(len(source), count)
 
@@ -215,7 +215,7 @@ def evenly_spaced(total: int, max_count: int) -> np.ndarray:
 
 
 def compute_fingerprint(*values: object) -> str:
-    """Hash values by their text, str(value).
+    """Hash values, by their texts `str(value)`.
 
     Args:
         values: anything whose text says what it is; the order counts.
@@ -243,20 +243,21 @@ CONFIGURATION_REASONS: tuple[Reason, ...] = (
 """Reasons that all samples have if images or captions are looked for in the wrong file or column."""
 
 
-def require_captions(source: Source, tries: int = 100) -> None:
-    """Fail now if images or captions are looked for in the wrong file or column, not after hours of bad samples.
+def require_usable_sample(source: Source, max_tries: int = 100) -> None:
+    """Require that a sample has an image and captions: else they may be looked for in the wrong file or column.
 
-    Reads samples from all over the source until one is good. Damaged files are not tested for.
+    That should fail now, not after hours of bad samples. Reads samples from all over the source until one is good.
+    Damage of the data is no error here.
 
     Args:
         source: the data.
-        tries: largest number of samples that are read.
+        max_tries: largest number of samples that are read.
 
     Raises:
         ValueError: If no sample is good, and one is bad for one of CONFIGURATION_REASONS.
     """
     first_error: SampleError | None = None
-    indices = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
+    indices = np.unique(np.linspace(0, len(source) - 1, min(max_tries, len(source))).astype(int))
     for index in indices:
         try:
             source.read(int(index))
@@ -266,5 +267,7 @@ def require_captions(source: Source, tries: int = 100) -> None:
                 first_error = first_error or error.record
     if first_error:
         raise ValueError(
-            f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first_error}"
+            f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first_error}. "
+            "If images or captions are elsewhere, name their file or column with image (--image) or captions "
+            "(--captions)."
         )

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import SingleChunkSource, Source, compute_fingerprint, require_captions, require_index
+from prolip.data.source import (
+    SingleChunkSource,
+    Source,
+    compute_fingerprint,
+    require_index,
+    require_usable_sample,
+)
 from prolip.data.sources.arrow import ArrowPart, ArrowSource, read_parquet_parts, read_row_group
 from prolip.data.sources.caption_lines import (
     LineCaptions,
@@ -43,7 +49,7 @@ def open_captions(path: str | Path, captions: Sequence[str] | None = None) -> So
     source = _open_by_extension(path, path.suffix.lower(), captions)
     if not len(source):
         raise ValueError(f"{path} has no captions")
-    require_captions(source)
+    require_usable_sample(source)
     return source
 
 

@@ -17,7 +17,7 @@ from braceexpand import braceexpand
 
 from prolip.checks import join_names
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import compute_fingerprint, require_captions
+from prolip.data.source import compute_fingerprint, require_usable_sample
 from prolip.data.sources.sample_fields import SampleFields, require_unique_extensions
 from prolip.data.sources.tar_format import read_at
 from prolip.data.sources.tar_index import TarIndex, load_index
@@ -66,7 +66,7 @@ class TarShards:
         self._stamps = [stamp for _, stamp in loaded]  # (size in bytes, mtime in ns) of each tar
         self._ends = np.cumsum([len(index) for index in self._indexes])
         self._files = FileCache()
-        require_captions(self)
+        require_usable_sample(self)
 
     @property
     def chunks(self) -> np.ndarray:
