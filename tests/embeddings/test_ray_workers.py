@@ -13,7 +13,7 @@ import pytest
 from prolip.embeddings import ray_workers
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
-from prolip.embeddings.ray_workers import RayCluster, _count_attempt, _count_workers, _parse_result
+from prolip.embeddings.ray_workers import RayCluster, _count_attempt, _count_fitting_workers, _parse_result
 from prolip.embeddings.storage import open_storage
 from tests.embeddings.shards import write_shards
 
@@ -174,8 +174,8 @@ def test_count_attempt_raises_after_max_attempts(tmp_path):
     ("resources", "cpus", "gpus", "workers"),
     [({"CPU": 8.0}, 2, 0, 4), ({"CPU": 64.0, "GPU": 8.0}, 4, 1, 8), ({"CPU": 1.0}, 4, 0, 1), ({}, 1, 0, 1)],
 )
-def test_count_workers_that_fit(resources, cpus, gpus, workers):
-    assert _count_workers(resources, cpus, gpus) == workers
+def test_count_fitting_workers_that_fit(resources, cpus, gpus, workers):
+    assert _count_fitting_workers(resources, cpus, gpus) == workers
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_count_workers_that_fit(resources, cpus, gpus, workers):
 )
 def test_ray_cluster_rejects_invalid_resources(shape, message):
     with pytest.raises(ValueError, match=message):
-        RayCluster(*shape).run(None, None)
+        RayCluster(*shape).make_runner(None, None)
 
 
 def test_ray_is_not_started_without_tasks(monkeypatch):
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("ray was started"))
-    assert list(RayCluster(1, 1, 0).run(None, None)([], lambda _: None)) == []
+    assert list(RayCluster(1, 1, 0).make_runner(None, None)([], lambda _: None)) == []

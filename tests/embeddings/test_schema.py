@@ -36,7 +36,7 @@ def test_make_part_table_rows_and_order(part, draw):
     texts = draw(3, D, dtype=torch.float32)
     made = schema.make_part_table(HEADER, 3, part, texts)
     made.validate(full=True)
-    assert made.schema.equals(schema.schema(HEADER))
+    assert made.schema.equals(schema.make_schema(HEADER))
     columns = made.to_pydict()
     assert columns["id"] == ["a", "b", "c", "a", "c", "c"]
     assert columns["index"] == [0, 2, 5, 0, 5, 5]
@@ -134,7 +134,7 @@ def test_trace_variances_have_no_gaussians(part):
     found = schema.read_mean_traces(made)
     assert torch.equal(found.mean, whole.mean)
     assert torch.equal(found.uncertainty, whole.uncertainty)
-    with pytest.raises(ValueError, match="Embed with variances full"):
+    with pytest.raises(ValueError, match="--variances full"):
         schema.read_gaussians(made)
 
 

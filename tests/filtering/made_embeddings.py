@@ -7,7 +7,7 @@ import torch
 
 from prolip.embeddings.dataset import EmbeddingDataset, write_part
 from prolip.embeddings.header import DatasetHeader
-from prolip.embeddings.schema import DIGEST, ERRORS, HEADER, INVALID_VALUES, NUM_SAMPLES, PART, schema
+from prolip.embeddings.schema import DIGEST, ERRORS, HEADER, INVALID_VALUES, NUM_SAMPLES, PART, make_schema
 from prolip.gaussian import Gaussian
 
 
@@ -47,7 +47,7 @@ def write(folder, parts, columns=(), variances="full", errors=None):
             HEADER: header.to_json(), PART: str(part), DIGEST: repr(rows), NUM_SAMPLES: str(samples),
             ERRORS: json.dumps(errors or {}), INVALID_VALUES: "{}",
         }  # fmt: skip
-        arrow_schema = schema(header).with_metadata(metadata)
+        arrow_schema = make_schema(header).with_metadata(metadata)
         rows = [{**dict.fromkeys(arrow_schema.names), **one} for one in rows]
         write_part(folder, part, pa.Table.from_pylist(rows, schema=arrow_schema))
     return EmbeddingDataset.open(folder)

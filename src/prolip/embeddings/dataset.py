@@ -90,7 +90,7 @@ class EmbeddingDataset:
 
     @property
     def folder(self) -> Path:
-        """The folder of a data set on this machine; a ValueError if it is in an object store."""
+        """The folder of a data set on this machine; raises ValueError if it is in an object store."""
         if not isinstance(self.storage, LocalStorage):
             raise ValueError(f"{self.storage} is not a local folder")
         return self.storage.path
@@ -121,19 +121,21 @@ class EmbeddingDataset:
             DamagedFileError: The file is damaged.
             ValueError: A column doesn't exist, or the file is not this part.
         """
-        name = self._get_path(index)
+        path = self._get_path(index)
         parquet = import_extra("pyarrow.parquet", "data")
         try:
-            with arrow_errors(name), self.storage.open_input(get_part_name(index)) as file:
-                opened = parquet.ParquetFile(file, page_checksum_verification=True)
-                table = opened.read(columns=columns if columns is None else list(columns))
+            with arrow_errors(path), self.storage.open_input(get_part_name(index)) as file:
+                parquet_file = parquet.ParquetFile(file, page_checksum_verification=True)
+                table = parquet_file.read(columns=columns if columns is None else list(columns))
         except DamagedFileError as error:
-            raise DamagedFileError(f"{error}. Remove it, and `prolip embed` writes it again.") from None
+            raise DamagedFileError(
+                f"{error}. Remove it, and `prolip embed` with the same options writes it again."
+            ) from None
         if columns is not None and (unknown := set(columns) - set(table.schema.names)):
             raise ValueError(
-                f"{name} has no column {join_names(sorted(unknown))}; it has {join_names(self.columns, 30)}"
+                f"{path} has no column {join_names(sorted(unknown))}; it has {join_names(self.columns, 30)}"
             )
-        schema.check_part_metadata(table.schema.metadata, self.header, index, name)
+        schema.check_part_metadata(table.schema.metadata, self.header, index, path)
         return table
 
     def iter_parts(
@@ -150,15 +152,17 @@ class EmbeddingDataset:
         """
         compute = import_extra("pyarrow.compute", "data")
         # to select rows by modality, that column must be read, even if it isn't returned
-        needed = columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
+        columns_to_read = (
+            columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
+        )
         for index in self.part_indices:
-            rows = self.read_part(index, needed)
+            rows = self.read_part(index, columns_to_read)
             if modality is not None:
                 rows = rows.filter(compute.equal(rows["modality"], modality))
             yield index, rows if columns is None else rows.select(list(columns))
 
     def footer(self, index: int) -> PartFooter:
-        """Metadata of a part, as it was when the first footer was requested.
+        """Metadata of a part. The first call reads the footers of all parts, and later calls return what it read.
 
         Args:
             index: Index of the part.
@@ -201,7 +205,7 @@ class EmbeddingDataset:
     @property
     def columns(self) -> list[str]:
         """Names of all columns."""
-        return list(schema.schema(self.header).names)
+        return list(schema.make_schema(self.header).names)
 
     def open_source(self) -> Source:
         """Open the data that was embedded, to read its samples again.
@@ -215,12 +219,14 @@ class EmbeddingDataset:
         header = self.header
         source = open_source(header.data, header.captions, header.image, header.modality)
         if SourceTasks(source, header.part_size).fingerprint() != header.fingerprint:
-            raise ValueError(f"{source.name} has changed since it was embedded. Embed it again.")
+            raise ValueError(
+                f"{source.name} has changed since it was embedded. Run `prolip embed` again into a new folder."
+            )
         return source
 
     @cached_property
     def _footers(self) -> dict[int, PartFooter | DamagedFileError]:
-        """Footer of each part that exists, or the error of a damaged one; all are read at once, when first needed."""
+        """Footer or, if it is damaged, error of each part that exists, by index; all are read at the first access."""
         return read_footers(self.storage, self.header, self.part_indices)
 
     def _get_path(self, index: int) -> str:
@@ -271,15 +277,15 @@ def read_footers(
         indices: Indices of the parts.
 
     Returns:
-        The footer of each part, or the error where the file is damaged.
+        By index: the footer of each part, or the error where the file is damaged.
 
     Raises:
         ValueError: A file is not a part of this data set.
     """
-    wanted = list(indices)
+    part_indices = list(indices)
     with ThreadPoolExecutor(FOOTER_THREADS) as pool:
-        footers = list(pool.map(lambda index: _read_footer(storage, header, index), wanted))
-    return dict(zip(wanted, footers, strict=True))
+        footers = list(pool.map(lambda index: _read_footer(storage, header, index), part_indices))
+    return dict(zip(part_indices, footers, strict=True))
 
 
 def _read_footer(storage: Storage, header: DatasetHeader, index: int) -> PartFooter | DamagedFileError:
@@ -291,13 +297,13 @@ def _read_footer(storage: Storage, header: DatasetHeader, index: int) -> PartFoo
     Raises:
         ValueError: The file is not this part of the data set.
     """
-    name = f"{storage}/{get_part_name(index)}"
+    path = f"{storage}/{get_part_name(index)}"
     try:
-        with arrow_errors(name), storage.open_input(get_part_name(index)) as file:
+        with arrow_errors(path), storage.open_input(get_part_name(index)) as file:
             size = int(file.size())
             footer = import_extra("pyarrow.parquet", "data").read_metadata(file)
             metadata = footer.schema.to_arrow_schema().metadata
     except DamagedFileError as error:
         return error
-    schema.check_part_metadata(metadata, header, index, name)
+    schema.check_part_metadata(metadata, header, index, path)
     return PartFooter(footer.num_rows, size, *schema.parse_part_metadata(metadata))

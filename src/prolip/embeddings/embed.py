@@ -111,29 +111,31 @@ def embed(
     config = WorkerConfig(
         model=_get_model_name(model), data=data.name if isinstance(data, Source) else _make_absolute(str(data)),
         captions=None if captions is None else tuple(captions), modality=modality,
-        image=_make_absolute(image) if image and _is_image_folder(str(data)) else image, part_size=part_size,
+        image=_make_absolute(image) if image and _takes_image_folder(str(data)) else image, part_size=part_size,
         batch_size=batch_size, text_batch_size=text_batch_size, device=device, storage=open_storage(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(
-            "With engine ray, model and data must be names or paths: every worker opens them itself."
+            "With engine ray, model and data must be names or paths, because every worker opens them itself."
         )
-    opened = model if isinstance(model, ProLIP) else load(model, device=device).eval()
+    loaded_model = model if isinstance(model, ProLIP) else load(model, device=device).eval()
     tasks = open_tasks(
         data if isinstance(data, Source) else config.data, captions, image, modality, part_size
     )
-    header = _write_or_check_header(config, opened, tasks, variances, precision)
+    header = _write_or_check_header(config, loaded_model, tasks, variances, precision)
     if engine == "ray":
-        run = RayCluster(workers, cpus, gpus).run(config, header)
+        run_tasks = RayCluster(workers, cpus, gpus).make_runner(config, header)
     else:
-        run = config.make_worker(opened, tasks, header).run
+        run_tasks = config.make_worker(loaded_model, tasks, header).run
     try:
-        _run_missing_tasks(run, tasks, EmbeddingDataset(config.storage, header), max_bad_fraction, progress)
+        _run_missing_tasks(
+            run_tasks, tasks, EmbeddingDataset(config.storage, header), max_bad_fraction, progress
+        )
     except BaseException:
         with suppress(ValueError, OSError):  # the first error is the one to report
             _report_errors(EmbeddingDataset(config.storage, header))
         raise
-    dataset = EmbeddingDataset(config.storage, header)
+    dataset = EmbeddingDataset(config.storage, header)  # opened again, because it lists its parts only once
     _report_errors(dataset)
     if dataset.missing_parts:
         raise OSError(
@@ -154,7 +156,9 @@ def _write_or_check_header(
     variances: Variances | None,
     precision: Precision,
 ) -> DatasetHeader:
-    """The header of the data set: written now, or the existing one, which may differ only in extra columns.
+    """The header of the data set: a new one, which is written, or the existing one, after a check.
+
+    When a data set is resumed, temporary files of killed runs are removed from its local folder.
 
     Args:
         config: What is embedded, and the storage.
@@ -164,43 +168,43 @@ def _write_or_check_header(
         precision: Data type of the means.
 
     Raises:
-        ValueError: The storage holds embeddings of something else, or parts without a header.
+        ValueError: The storage holds embeddings of another model, data or options, or parts without a header.
     """
-    towers, storage = model.config, config.storage
-    has_uncertainty = "none" not in (towers.image.uncertainty, towers.text.uncertainty)
+    model_config, storage = model.config, config.storage
+    has_uncertainty = "none" not in (model_config.image.uncertainty, model_config.text.uncertainty)
     temperature = None if model.logit_bias is None else model.temperature
-    old = DatasetHeader.read(storage) if has_embeddings(storage) else None
+    existing_header = DatasetHeader.read(storage) if has_embeddings(storage) else None
     header = DatasetHeader(
-        model=config.model, identity=model_identity(model), dim=towers.embed_dim,
+        model=config.model, identity=model_identity(model), dim=model_config.embed_dim,
         scale=None if temperature is None else temperature.scale.item(),
         logit_bias=None if temperature is None else temperature.logit_bias.item(),
         variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
         modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
         fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),
-        columns=infer_types(_iter_example_metadata(tasks)) if old is None else old.columns,
+        columns=infer_types(_iter_example_metadata(tasks)) if existing_header is None else existing_header.columns,
     )  # fmt: skip
-    if old is None and any(name.startswith("part-") for name in storage.list_names()):
+    if existing_header is None and any(name.startswith("part-") for name in storage.list_names()):
         raise ValueError(
             f"{storage} holds parts of embeddings, but no {HEADER_FILE}. Remove them, or choose another folder."
         )
-    if old is not None:
-        check_same_header(old, header, storage)
+    if existing_header is not None:
+        check_same_header(existing_header, header, storage)
         if isinstance(storage, LocalStorage):
             storage.remove_temporary_files()
-        return old
+        return existing_header
     header.write(storage)
     return header
 
 
 def _iter_example_metadata(tasks: EmbeddingTasks) -> Iterator[SampleMetadata]:
-    """Metadata of a few samples from all over the data; those whose metadata is bad are skipped."""
+    """Iterate over the metadata of a few samples from all over the data; samples with bad metadata are skipped."""
     for sample in tasks.iter_examples():
         with suppress(BadSampleError):
             yield collect_metadata(sample)
 
 
 def _run_missing_tasks(
-    run: RunTasks,
+    run_tasks: RunTasks,
     tasks: EmbeddingTasks,
     dataset: EmbeddingDataset,
     max_bad_fraction: float,
@@ -209,7 +213,7 @@ def _run_missing_tasks(
     """Run the tasks of missing and damaged parts. Broken shards are tried again: they may have been repaired.
 
     Args:
-        run: Runs tasks, in this process or on Ray.
+        run_tasks: Runs tasks and writes their parts, in this process or on Ray.
         tasks: The data, split into tasks; a part has the index of its task.
         dataset: The parts that exist.
         max_bad_fraction: Largest fraction of bad samples, over all parts.
@@ -218,41 +222,48 @@ def _run_missing_tasks(
     Raises:
         TooManyBadSamplesError: Too many samples, or shards of a stream, are bad.
     """
-    counts, missing = ErrorCounts(), dataset.missing_parts  # counts: of the parts that stay as they are
+    counts = ErrorCounts()  # of the parts that are not written again, then also of the results
+    missing_tasks = dataset.missing_parts
     for part in dataset.part_indices:
         try:
             part_counts = dataset.footer(part).count_errors()
         except DamagedFileError as error:
-            log.warning("The part is computed again: %s", error)
-            missing.append(part)
+            log.warning("A damaged part is computed again: %s", error)
+            missing_tasks.append(part)
             continue
         if part_counts.broken_shards:
-            missing.append(part)
+            missing_tasks.append(part)
         else:
             counts.merge(part_counts)
-    missing.sort()
-    # only of a stream is a task a shard, so that broken shards can be counted
-    shards = len(tasks) if tasks.num_samples is None else math.inf
-    total = None if tasks.num_samples is None else sum(tasks.size(task) or 0 for task in missing)
-    with progress_bar(f"embedding {tasks.name}", total, "samples", progress) as advance:
-        for result in run(missing, advance):
+    missing_tasks.sort()
+    # Only of a stream is a task a shard, so that the fraction of broken shards is known. inf: it is not checked.
+    num_shards = len(tasks) if tasks.num_samples is None else math.inf
+    num_samples = None if tasks.num_samples is None else sum(tasks.size(task) or 0 for task in missing_tasks)
+    with progress_bar(f"embedding {tasks.name}", num_samples, "samples", progress) as advance:
+        for result in run_tasks(missing_tasks, advance):
             counts.add(result.num_samples, result.errors)
-            counts.check(max_bad_fraction, shards)
-    counts.check(max_bad_fraction, shards, final=True)
+            counts.check(max_bad_fraction, num_shards)
+    counts.check(max_bad_fraction, num_shards, final=True)
 
 
 def _report_errors(dataset: EmbeddingDataset) -> None:
-    """Write errors.csv with the bad samples of all parts, and log a warning about invalid values of extra columns."""
+    """Write errors.csv with the bad samples of all parts, and log a warning about invalid values of extra columns.
+
+    Without bad samples there is no errors.csv, or only its heading, if an earlier run wrote one.
+    """
     rows = [(part, sample, *error) for part, sample, error in dataset.iter_errors()]
     if rows or ERRORS_FILE in dataset.storage.list_names():
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         writer.writerows([("part", "index", "reason", "location", "detail"), *rows])
         dataset.storage.write(ERRORS_FILE, lambda file: file.write(text.getvalue().encode()))
-    if invalid := dataset.count_invalid_values():
-        counts = ", ".join(f"{name} {count:,}" for name, count in invalid.most_common())
+    if invalid_counts := dataset.count_invalid_values():
+        text_counts = ", ".join(f"{name} {count:,}" for name, count in invalid_counts.most_common())
         log.warning(
-            "%s: values with another type than their column were stored as null: %s", dataset.storage, counts
+            "%s: some values of extra columns were not stored, because the column has another type or none of the "
+            "samples from which columns are inferred has it: %s",
+            dataset.storage,
+            text_counts,
         )
 
 
@@ -264,11 +275,11 @@ def _get_model_name(model: str | Path | ProLIP) -> str:
     return str(path.absolute()) if path.exists() else str(model)
 
 
-def _is_image_folder(data: str) -> bool:
-    """Whether `image` is a folder, as for COCO's captions, and not a column or an extension."""
+def _takes_image_folder(data: str) -> bool:
+    """Whether the argument `image` is a folder for this data, as for COCO's .json, and not a column or an extension."""
     return data.lower().endswith(".json")
 
 
 def _make_absolute(data: str) -> str:
-    """The address of data, valid in any working directory."""
+    """Make a path absolute, so that it is valid in any working directory; a stream or generated data is unchanged."""
     return data if is_stream(data) or is_generated(data) else os.path.abspath(os.path.expanduser(data))

@@ -104,7 +104,7 @@ class Embedder:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the model."""
+        """Hash of the model's weights, config and tokenizer, see `model_identity`."""
         return model_identity(self.model)
 
     def embed_images(self, source: Source, transform: ImageTransform | None = None) -> EncodedImages:
@@ -125,8 +125,8 @@ class Embedder:
         length, reader = len(source), _SampleReader(self.model, source, transform)
         folder = None
         if self.cache is not None:
-            name = data_identity(source, None if transform is None else transform.name)
-            folder = self.cache / self.identity / name
+            data_folder = data_identity(source, None if transform is None else transform.name)
+            folder = self.cache / self.identity / data_folder
         ranges = [range(first, min(first + PART_SIZE, length)) for first in range(0, length, PART_SIZE)]
         # by the index of a part's first sample: the cached parts, then also those that are computed
         parts = {} if folder is None else _read_cached_parts(folder, ranges, reader)
@@ -142,14 +142,14 @@ class Embedder:
                 _check_no_broken_shard(counts)
                 counts.check(self.max_bad_fraction)
                 parts[indices.start] = part
-                if folder is not None and not _try_write(
+                if folder is not None and not _try_write_cache(
                     partial(write_image_part, folder, indices.start, part)
                 ):
                     folder = None  # the other parts are not cached either
         _check_no_broken_shard(counts)
         counts.check(self.max_bad_fraction, final=True)
         _warn_about_multiline_captions(parts, source.name)
-        return _concatenate([parts[indices.start] for indices in ranges], source.name)
+        return _concatenate_parts([parts[indices.start] for indices in ranges], source.name)
 
     def embed_texts(self, texts: Sequence[str]) -> Gaussian:
         """Embed texts. Equal texts are computed once, and blocks of `TEXT_PART_SIZE` texts are cached.
@@ -161,18 +161,23 @@ class Embedder:
             Gaussian (N, D), in the order given, on the CPU.
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        unique = list(rows)
+        unique_texts = list(rows)
         # Without texts there is one empty part, which gives the result its dimension.
-        parts = [unique[i : i + TEXT_PART_SIZE] for i in range(0, max(1, len(unique)), TEXT_PART_SIZE)]
+        starts = range(0, max(1, len(unique_texts)), TEXT_PART_SIZE)
+        parts = [unique_texts[start : start + TEXT_PART_SIZE] for start in starts]
         folder = None if self.cache is None else self.cache / self.identity
         blocks = []
         for part in parts:
-            name = "" if folder is None else texts_identity(part)
-            z = None if folder is None else read_text_part(folder, name, len(part))
+            identity = "" if folder is None else texts_identity(part)
+            z = None if folder is None else read_text_part(folder, identity, len(part))
             if z is None:
                 z = self.model.embed_texts(part, batch_size=self.text_batch_size, progress=self.progress)
-                if folder is not None and part and not _try_write(partial(write_text_part, folder, name, z)):
-                    folder = None
+                if (
+                    folder is not None
+                    and part
+                    and not _try_write_cache(partial(write_text_part, folder, identity, z))
+                ):
+                    folder = None  # the other blocks are not cached either
             blocks.append(z)
         return Gaussian.cat(blocks)[torch.tensor([rows[text] for text in texts], dtype=torch.int64)]
 
@@ -232,8 +237,8 @@ def encode_texts(
     )
 
 
-def _try_write(write: Callable[[], object]) -> bool:
-    """Whether a file could be written to the cache.
+def _try_write_cache(write: Callable[[], object]) -> bool:
+    """Call `write`, which writes a file of the cache; return whether it succeeded.
 
     If not (a full disk, missing permissions), a warning is logged and work continues: the result is needed now, and
     the cache only avoids computing it again.
@@ -247,14 +252,14 @@ def _try_write(write: Callable[[], object]) -> bool:
 
 
 def _check_no_broken_shard(counts: ErrorCounts) -> None:
-    """Raise a ValueError if a shard is broken.
+    """Raise ValueError if a shard is broken.
 
-    It counts as one bad sample, but may lose many: a score of such data would be of other data.
+    A broken shard counts as one bad sample, but may lose many: a score of the rest would be a score of other data.
     """
     if counts.broken_shards:
         example = counts.examples["broken shard"][0]
         raise ValueError(
-            f"A shard is broken, so an unknown part of the data is missing: {example}. Download it again."
+            f"A shard is broken, so an unknown part of the data is missing: {example}. Download the shard again."
         )
 
 
@@ -272,13 +277,13 @@ def _warn_about_multiline_captions(parts: Mapping[int, EncodedPart], name: str) 
     )
     if count:
         log.warning(
-            "%s: the captions of %d images have several lines. If each line is a caption, use captions txt:lines.",
+            "%s: the captions of %d images have several lines. If each line is a caption, use --captions txt:lines.",
             name, count,
         )  # fmt: skip
 
 
 class _SampleReader:
-    """A function from a sample index to that index, and the prepared sample or its error. Called by threads.
+    """Callable that reads a sample: index -> (index, prepared sample or its error). Called by threads.
 
     Args:
         model: For its preprocessing.
@@ -291,9 +296,9 @@ class _SampleReader:
         self._preprocessing = model.config.image.preprocessing
 
     def __call__(self, index: int) -> tuple[int, InferenceSample | SampleError]:
-        return index, prepare_or_error(lambda: self._read(index))
+        return index, prepare_or_error(lambda: self._read_sample(index))
 
-    def _read(self, index: int) -> InferenceSample:
+    def _read_sample(self, index: int) -> InferenceSample:
         """Read and preprocess a sample, and apply the transform; raises BadSampleError if it can't be used."""
         sample = prepare_sample(self._source.read(index), self._preprocessing)
         if self._transform is None:
@@ -302,11 +307,10 @@ class _SampleReader:
         return sample._replace(pixels=self._transform.apply(sample.pixels, index))
 
     def is_current(self, part: EncodedPart) -> bool:
-        """Whether a cached part is still valid. Reads some of its samples again.
+        """Whether a cached part is still valid. Reads its bad samples and those with image files again.
 
-        Images with files of their own and their metadata must be unchanged, and bad samples must still be bad.
-        (Shards
-        and tables need no check: their modification times are part of the key.)
+        Image files and the metadata of their samples must be unchanged, and bad samples must still be bad. (Shards and
+        tables need no check: their modification times are part of the cache's key.)
         """
         for index, metadata, stamp in zip(part.indices, part.metadata, part.file_stamps, strict=True):
             if stamp is not None and not self._is_unchanged(index, metadata, stamp):
@@ -327,16 +331,19 @@ class _SampleReader:
 def _read_cached_parts(
     folder: Path, ranges: Sequence[range], reader: _SampleReader
 ) -> dict[int, EncodedPart]:
-    """Parts of the cache that are complete and still valid, by the index of their first sample."""
+    """Read the parts that are in the cache and still valid, by the index of their first sample.
+
+    `folder` is that of the model and the data; `ranges` has the sample indices of each part.
+    """
     parts = {indices.start: read_image_part(folder, indices) for indices in ranges}
     return {start: part for start, part in parts.items() if part is not None and reader.is_current(part)}
 
 
-def _concatenate(parts: Sequence[EncodedPart], name: str) -> EncodedImages:
-    """All parts of the source `name`, in order, as one result; a ValueError if they have no good image."""
+def _concatenate_parts(parts: Sequence[EncodedPart], name: str) -> EncodedImages:
+    """Concatenate the parts of the source `name`, given in order; raises ValueError if they have no good image."""
     blocks = [z for part in parts for z in part.gaussians]
     if not blocks:
-        raise ValueError(f"{name}: no image can be used")
+        raise ValueError(f"{name}: no image can be used: it has no samples, or all of them are bad")
     return EncodedImages(
         images=Gaussian.cat(blocks),
         indices=torch.tensor([index for part in parts for index in part.indices], dtype=torch.int64),

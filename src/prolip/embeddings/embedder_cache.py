@@ -35,7 +35,7 @@ def write_image_part(folder: Path, start: int, part: EncodedPart) -> Path:
         "errors": {str(index): error for index, error in part.errors.items()},
     }
     z = Gaussian.cat(part.gaussians) if part.gaussians else Gaussian(torch.empty(0, 0), torch.empty(0, 0))
-    return _write(folder / _get_image_file(start), z, json.dumps(content))
+    return _write_gaussians(folder / _get_image_file(start), z, json.dumps(content))
 
 
 def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
@@ -48,52 +48,55 @@ def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
     Returns:
         The part; None if its file does not exist or is damaged.
     """
-    found = _read(folder / _get_image_file(indices.start))
-    if found is None:
+    stored = _read_gaussians(folder / _get_image_file(indices.start))
+    if stored is None:
         return None
-    z, text = found
+    z, json_text = stored
     try:
-        content = json.loads(text)
+        content = json.loads(json_text)
         metadata = [
             SampleMetadata(key, tuple(captions), *rest) for key, captions, *rest in content["metadata"]
         ]
         errors = {int(index): SampleError(*error) for index, error in content["errors"].items()}
         stamps = [None if stamp is None else tuple(stamp) for stamp in content["file_stamps"]]
-        rows = list(content["indices"])
+        good_indices = list(content["indices"])
     except (ValueError, TypeError, KeyError):
         return None
-    if sorted([*rows, *errors]) != list(indices) or not len(rows) == len(z) == len(metadata) == len(stamps):
+    # every sample is either good or bad, and each good one has all its values
+    if sorted([*good_indices, *errors]) != list(indices):
         return None
-    return EncodedPart([z] if rows else [], rows, metadata, stamps, errors)
+    if not len(good_indices) == len(z) == len(metadata) == len(stamps):
+        return None
+    return EncodedPart([z] if good_indices else [], good_indices, metadata, stamps, errors)
 
 
-def write_text_part(folder: Path, name: str, z: Gaussian) -> Path:
+def write_text_part(folder: Path, identity: str, z: Gaussian) -> Path:
     """Write the Gaussians of texts atomically.
 
     Args:
         folder: Folder of the model in the cache.
-        name: Identity of the texts.
+        identity: Identity of the texts, see `texts_identity`.
         z: Gaussian (N, D).
 
     Returns:
         The file.
     """
-    return _write(folder / f"texts-{name}.safetensors", z, "")
+    return _write_gaussians(folder / _get_text_file(identity), z, "")
 
 
-def read_text_part(folder: Path, name: str, count: int) -> Gaussian | None:
+def read_text_part(folder: Path, identity: str, count: int) -> Gaussian | None:
     """Read the Gaussians of texts.
 
     Args:
         folder: Folder of the model in the cache.
-        name: Identity of the texts.
+        identity: Identity of the texts, see `texts_identity`.
         count: N, the number of texts.
 
     Returns:
-        Gaussian (N, D); None if their file does not exist or is damaged.
+        Gaussian (N, D); None if their file does not exist, is damaged or has another number of rows.
     """
-    found = _read(folder / f"texts-{name}.safetensors")
-    return found[0] if found is not None and len(found[0]) == count else None
+    stored = _read_gaussians(folder / _get_text_file(identity))
+    return stored[0] if stored is not None and len(stored[0]) == count else None
 
 
 def _get_image_file(start: int) -> str:
@@ -101,20 +104,25 @@ def _get_image_file(start: int) -> str:
     return f"images-{start:09d}.safetensors"
 
 
-def _write(path: Path, z: Gaussian, text: str) -> Path:
+def _get_text_file(identity: str) -> str:
+    """Name of the file of the texts with this identity."""
+    return f"texts-{identity}.safetensors"
+
+
+def _write_gaussians(path: Path, z: Gaussian, json_text: str) -> Path:
     """Write Gaussians (n, D) and a JSON text to a safetensors file, atomically, with a digest; returns the path."""
     # torch.frombuffer rejects an empty buffer
-    json_bytes = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+    json_bytes = torch.frombuffer(bytearray(json_text.encode() or b" "), dtype=torch.uint8)
     tensors = {"mean": z.mean.contiguous(), "log_var": z.log_var.contiguous(), "json": json_bytes}
     return atomic_write(
         path, lambda temporary: write_safetensors(tensors, temporary, {"digest": compute_digest(tensors)})
     )
 
 
-def _read(path: Path) -> tuple[Gaussian, str] | None:
-    """The Gaussians and the JSON text of a file; None if it is missing.
+def _read_gaussians(path: Path) -> tuple[Gaussian, str] | None:
+    """Read the Gaussians (n, D) and the JSON text of a file; None if it is missing or damaged.
 
-    A damaged file counts as missing, so that it is computed again.
+    A damaged file is no error: the caller computes the embeddings again.
     """
     if not path.is_file():
         return None
@@ -124,9 +132,10 @@ def _read(path: Path) -> tuple[Gaussian, str] | None:
             digest = (file.metadata() or {}).get("digest")
         if digest != compute_digest(tensors):  # bits do flip on disks
             return None
-        z, text = Gaussian(tensors["mean"], tensors["log_var"]), tensors["json"].numpy().tobytes().decode()
+        z = Gaussian(tensors["mean"], tensors["log_var"])
+        json_text = tensors["json"].numpy().tobytes().decode()
         if len(z):  # all samples of a part may be bad
             z.check("cached embeddings")
     except (SafetensorError, ValueError, TypeError, KeyError, OSError):
         return None
-    return z, text
+    return z, json_text

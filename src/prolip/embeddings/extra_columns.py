@@ -27,9 +27,9 @@ INT64_RANGE = range(-(2**63), 2**63)
 
 
 def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
-    """Values of the extra columns of a sample.
+    """Values of a sample's extra metadata by column, with names that no other column has.
 
-    The fields of a JSON document become columns, except `url`, which has a builtin one.
+    The fields of a JSON document become columns, except `url`, which has a builtin one. Null values are omitted.
 
     Args:
         metadata: Metadata of the sample.
@@ -37,25 +37,25 @@ def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
     Returns:
         Value by column.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in metadata.extra.items():
         for column, column_value in value.items() if isinstance(value, dict) else ((name, value),):
             if column_value is not None and column != "url":
-                found[make_unique_name(to_utf8(column), {*BUILTIN_COLUMNS, *found})] = column_value
-    return found
+                values[make_unique_column_name(to_utf8(column), {*BUILTIN_COLUMNS, *values})] = column_value
+    return values
 
 
-def make_unique_name(column: str, taken: Collection[str]) -> str:
+def make_unique_column_name(column: str, other_columns: Collection[str]) -> str:
     """Append as many underscores to the name of a column as are needed to make it unique.
 
     Args:
         column: Preferred name.
-        taken: Names of other columns.
+        other_columns: Names that it must not have.
 
     Returns:
         The name.
     """
-    while column in taken:
+    while column in other_columns:
         column += "_"
     return column
 
@@ -93,36 +93,38 @@ def infer_types(samples: Iterable[SampleMetadata]) -> dict[str, str]:
     A column that only repeats captions is omitted.
 
     Args:
-        samples: Metadata of the first samples.
+        samples: Metadata of some samples.
 
     Returns:
         Arrow type by column: bool, int64, double or string.
     """
-    seen: dict[str, set[str]] = {}
-    informative: set[str] = set()  # columns that do not only repeat a caption
+    types_by_column: dict[str, set[str]] = {}
+    informative_columns: set[str] = set()  # those that do not only repeat a caption
     for metadata in samples:
         for name, value in flatten_extra(metadata).items():
-            seen.setdefault(name, set()).add(_infer_type(value))
+            types_by_column.setdefault(name, set()).add(_infer_type(value))
             if not _is_caption(value, metadata.captions):
-                informative.add(name)
-    return {name: _merge_types(seen[name]) for name in sorted(informative)}
+                informative_columns.add(name)
+    return {name: _merge_types(types_by_column[name]) for name in sorted(informative_columns)}
 
 
-def count_unknown_columns(columns: Collection[str], metadata: SampleMetadata, invalid: Counter[str]) -> None:
-    """Count the values of columns that `infer_types` has not seen; they are not stored.
+def count_unknown_columns(
+    columns: Collection[str], metadata: SampleMetadata, invalid_counts: Counter[str]
+) -> None:
+    """Count the values of a sample that are not stored, because `infer_types` has not seen their columns.
 
     Args:
         columns: Extra columns of the data set.
-        metadata: Metadata of a sample.
-        invalid: Counter by column, updated.
+        metadata: Metadata of the sample.
+        invalid_counts: Counter by column, updated. Values that repeat a caption don't count.
     """
     for name, value in flatten_extra(metadata).items():
         if name not in columns and not _is_caption(value, metadata.captions):
-            invalid[name] += 1
+            invalid_counts[name] += 1
 
 
 def build_column(
-    name: str, arrow_type: str, rows: Sequence[Mapping[str, Any]], invalid: Counter[str]
+    name: str, arrow_type: str, rows: Sequence[Mapping[str, Any]], invalid_counts: Counter[str]
 ) -> list[Any]:
     """Values of an extra column.
 
@@ -130,12 +132,14 @@ def build_column(
         name: Name of the column.
         arrow_type: Its Arrow type.
         rows: What `flatten_extra` returned for each sample.
-        invalid: Counter by column, updated with the values of another type.
+        invalid_counts: Counter by column, updated with the values of another type.
 
     Returns:
         A value per row; None where it is missing or of another type.
     """
-    return [None if name not in row else _convert(name, arrow_type, row[name], invalid) for row in rows]
+    return [
+        _convert_value(name, arrow_type, row[name], invalid_counts) if name in row else None for row in rows
+    ]
 
 
 def _is_caption(value: object, captions: Sequence[str]) -> bool:
@@ -159,11 +163,10 @@ def _merge_types(types: set[str]) -> str:
     return "double" if types == {"int64", "double"} else "string"
 
 
-def _convert(name: str, arrow_type: str, value: Any, invalid: Counter[str]) -> Any:
-    """A value as its column's type stores it: a string column takes any value as JSON, a double column also integers.
+def _convert_value(name: str, arrow_type: str, value: Any, invalid_counts: Counter[str]) -> Any:
+    """Convert a value to the type of its column `name`; None, counted in `invalid_counts`, if it has another type.
 
-    Returns:
-        The value; None, counted in `invalid`, if it has another type.
+    A string column takes any value, as JSON if it is no string; a double column also takes integers.
     """
     value_type = _infer_type(value)
     if arrow_type == "string":
@@ -171,5 +174,5 @@ def _convert(name: str, arrow_type: str, value: Any, invalid: Counter[str]) -> A
         return to_utf8(text)
     if value_type == arrow_type or (arrow_type, value_type) == ("double", "int64"):
         return float(value) if arrow_type == "double" else value
-    invalid[name] += 1
+    invalid_counts[name] += 1
     return None

@@ -125,7 +125,9 @@ class DatasetHeader:
         try:
             content = storage.read(HEADER_FILE)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{storage} holds no embeddings: {HEADER_FILE} is missing") from None
+            raise FileNotFoundError(
+                f"{storage} holds no embeddings: {HEADER_FILE} is missing. `prolip embed` writes embeddings."
+            ) from None
         return cls.from_json(content, f"{storage}/{HEADER_FILE}")
 
 
@@ -133,10 +135,10 @@ def has_embeddings(location: str | Path | Storage) -> bool:
     """Whether there is a data set of embeddings at a path or URI.
 
     Args:
-        location: A folder, a URI or a storage. The address of input shards is not opened.
+        location: A folder, a URI or a storage. An address of input data (`DATA_URI`) is not opened.
 
     Returns:
-        Whether it has a header.
+        True if it has a header, even if parts are missing.
     """
     if isinstance(location, str) and DATA_URI.search(location):
         return False
@@ -144,7 +146,7 @@ def has_embeddings(location: str | Path | Storage) -> bool:
 
 
 def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) -> None:
-    """Check that a run may resume a data set.
+    """Check that a run of `embed` may resume a data set. Extra columns may differ: those of the data set stay.
 
     Args:
         old: Header of the data set.
@@ -166,7 +168,7 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
         )
     names = ("variances", "precision", "modality", "part_size", "parts", "captions", "image")
     differences = [
-        f"{name} {_describe(getattr(old, name))}, not {_describe(getattr(new, name))}"
+        f"{name} {_format_option(getattr(old, name))}, not {_format_option(getattr(new, name))}"
         for name in names
         if getattr(old, name) != getattr(new, name)
     ]
@@ -176,6 +178,6 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
         )
 
 
-def _describe(value: Any) -> str:
-    """A value of an option, for messages; "unset" for None."""
+def _format_option(value: Any) -> str:
+    """The value of an option as text, for messages; "unset" for None."""
     return "unset" if value is None else str(value)

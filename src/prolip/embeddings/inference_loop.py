@@ -90,13 +90,13 @@ class EncodedPart:
 
 
 def get_file_stamp(image: object) -> FileStamp:
-    """State of an image file, by which changes are noticed.
+    """Get the state of an image file, by which changes are noticed.
 
     Args:
         image: `Sample.image`.
 
     Returns:
-        Path, size and modification time; None if the image has no file of its own.
+        Path, size and modification time; None if the image has no file of its own, or the file can't be read.
     """
     if not isinstance(image, Path):
         return None
@@ -108,14 +108,14 @@ def get_file_stamp(image: object) -> FileStamp:
 
 
 def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> InferenceSample:
-    """Decode a sample.
+    """Collect the metadata of a sample, and decode and preprocess its image.
 
     Args:
         sample: From a source.
         preprocessing: Preprocessing of the model's images; None: the image is not read.
 
     Returns:
-        Its pixels and metadata.
+        Its pixels (None without `preprocessing`), metadata and file stamp.
 
     Raises:
         BadSampleError: The sample can't be used.
@@ -130,7 +130,7 @@ def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> 
 
 
 def prepare_or_error(prepare: Callable[[], InferenceSample]) -> InferenceSample | SampleError:
-    """Prepare a sample, with a bad sample as a value instead of an exception.
+    """Call `prepare`, and return the error of a bad sample instead of raising it.
 
     Args:
         prepare: Returns the sample, or raises BadSampleError.
@@ -154,8 +154,8 @@ def encode_tasks(
 ) -> Iterator[tuple[Task, EncodedPart]]:
     """Encode the images of tasks, one task after the other.
 
-    A batch never spans two tasks. So a resumed run, or another machine, computes exactly the same batches, and batch
-    composition is part of the result to the last bit.
+    A batch never spans two tasks: the composition of batches changes the last bits of the result, and so a resumed run,
+    or another machine, computes exactly the same.
 
     Args:
         model: The model.
@@ -202,7 +202,10 @@ class _Batch(list[Item], Generic[Task, Item]):
 def _make_batches(
     tasks: Iterable[tuple[Task, Iterable[Item]]], batch_size: int
 ) -> Iterator[_Batch[Task, Item]]:
-    """Batches of at most `batch_size` items of one task. A task without items gives one empty batch, its last."""
+    """Split tasks into batches of at most `batch_size` items of one task.
+
+    A task without items gives one empty batch, its last.
+    """
     for task, items in tasks:
         batch: list[Item] = []
         for item in items:

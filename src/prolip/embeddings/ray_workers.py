@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,16 +38,16 @@ class RayCluster:
     """Resources on the Ray cluster of RAY_ADDRESS, or on this machine.
 
     Attributes:
-        workers: Number of actors; None: as many as fit.
-        cpus: CPUs per actor.
-        gpus: GPUs per actor; None: one, if the cluster has any.
+        num_workers: Number of actors; None: as many as fit.
+        num_cpus: CPUs per actor.
+        num_gpus: GPUs per actor; None: one, if the cluster has any.
     """
 
-    workers: int | None
-    cpus: float
-    gpus: float | None
+    num_workers: int | None
+    num_cpus: float
+    num_gpus: float | None
 
-    def run(
+    def make_runner(
         self, config: WorkerConfig, header: DatasetHeader
     ) -> Callable[[Sequence[int], Callable[[int], None]], Iterator[TaskResult]]:
         """Make a function like `Worker.run` that runs tasks on the cluster.
@@ -56,16 +57,17 @@ class RayCluster:
             header: Header of the data set.
 
         Returns:
-            Task indices and progress callback -> results, in any order.
+            Task indices and progress callback -> iterator over the results of the tasks, in any order.
 
         Raises:
-            ValueError: The resources per actor are invalid.
+            ValueError: The number of actors or their resources are invalid.
+            MissingExtraError: The extra `ray` is not installed.
         """
-        if self.workers is not None:
-            require_positive_int(self.workers, "workers")
-        if not self.cpus > 0 or (self.gpus is not None and self.gpus < 0):
+        if self.num_workers is not None:
+            require_positive_int(self.num_workers, "workers")
+        if not self.num_cpus > 0 or (self.num_gpus is not None and self.num_gpus < 0):
             raise ValueError(
-                f"A worker needs more than 0 CPUs and at least 0 GPUs, not {self.cpus} and {self.gpus}"
+                f"A worker needs more than 0 CPUs and at least 0 GPUs, not {self.num_cpus} and {self.num_gpus}"
             )
         import_extra("ray", "ray")
         return partial(self._iter_results, config, header)
@@ -77,7 +79,7 @@ class RayCluster:
         indices: Sequence[int],
         advance: Callable[[int], None],
     ) -> Iterator[TaskResult]:
-        """Run tasks on the cluster, after old attempt counts were removed.
+        """Remove the attempt counts of earlier runs from the storage, then run tasks on the cluster.
 
         Args:
             config: What the workers open.
@@ -107,27 +109,35 @@ class RayCluster:
     ) -> Iterator[dict[str, Any]]:
         """Start the actors, and iterate over the dicts that `RayActor` returns, in any order.
 
-        `ray`: the connected module. There are as many actors as `workers` says, or as fit, but never more than tasks.
+        `ray` is the connected module. There are as many actors as `num_workers` says, or as fit, but never more than
+        tasks.
         """
-        gpus = (1 if ray.cluster_resources().get("GPU") else 0) if self.gpus is None else self.gpus
-        workers = min(self.workers or _count_workers(ray.cluster_resources(), self.cpus, gpus), len(indices))
+        resources = ray.cluster_resources()
+        num_gpus = (1 if resources.get("GPU") else 0) if self.num_gpus is None else self.num_gpus
+        num_workers = self.num_workers or _count_fitting_workers(resources, self.num_cpus, num_gpus)
         # one block per task, so that each is scheduled by itself
         tasks = ray.data.from_items([{"task": index} for index in indices], override_num_blocks=len(indices))
-        done = tasks.map(
+        results = tasks.map(
             RayActor,
-            fn_constructor_args=(config, header, Path.cwd(), max(1, round(self.cpus))),
-            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=TASKS_IN_FLIGHT),
-            num_cpus=self.cpus,
-            num_gpus=gpus,
+            fn_constructor_args=(config, header, Path.cwd(), max(1, round(self.num_cpus))),
+            compute=ray.data.ActorPoolStrategy(
+                size=min(num_workers, len(indices)), max_tasks_in_flight_per_actor=TASKS_IN_FLIGHT
+            ),
+            num_cpus=self.num_cpus,
+            num_gpus=num_gpus,
         )
-        rows: Iterator[dict[str, Any]] = done.iter_rows()
+        rows: Iterator[dict[str, Any]] = results.iter_rows()
         return rows
 
 
-def _count_workers(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """Workers that fit into the cluster; at least one, which then waits for resources."""
-    fit = [resources.get("CPU", 0.0) / cpus, *([resources.get("GPU", 0.0) / gpus] if gpus else [])]
-    return max(1, int(min(fit)))
+def _count_fitting_workers(resources: Mapping[str, float], num_cpus: float, num_gpus: float) -> int:
+    """Number of workers with `num_cpus` and `num_gpus` each for which the cluster has resources.
+
+    At least one: if the cluster is too small, it waits until there are resources.
+    """
+    workers_by_cpus = resources.get("CPU", 0.0) / num_cpus
+    workers_by_gpus = resources.get("GPU", 0.0) / num_gpus if num_gpus else math.inf
+    return max(1, int(min(workers_by_cpus, workers_by_gpus)))
 
 
 class RayActor:
@@ -146,13 +156,14 @@ class RayActor:
         self._worker = config.open_worker(header, threads)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
-        """Run a task.
+        """Run a task, which writes its part, and count its attempts in a file of the storage meanwhile.
 
         Args:
             row: {"task": task index}.
 
         Returns:
-            What `_parse_result` reads. Errors that a user can fix are strings: Ray would wrap exceptions several times.
+            "result": JSON of the `TaskResult`, or null; "error": message of an error that a user can fix, or "". It is
+            not raised, because Ray would wrap it several times. `_parse_result` reads this.
         """
         task = int(row["task"])
         storage = self._worker.storage
@@ -167,7 +178,7 @@ class RayActor:
 
 
 def _parse_result(row: Mapping[str, str]) -> TaskResult:
-    """The result in a dict that `RayActor` returned; an OSError if the worker failed."""
+    """The result in a dict that `RayActor` returned; raises OSError with the worker's message if it failed."""
     if row["error"]:
         raise OSError(f"A worker failed: {row['error']}")
     task, rows, num_samples, errors = json.loads(row["result"])
@@ -180,7 +191,9 @@ def _get_attempts_file(task: int) -> str:
 
 
 def _count_attempt(storage: Storage, task: int, name: str) -> None:
-    """Count the attempts of a task in a file, which is removed when the task ends without killing its worker.
+    """Add one to the attempts of a task, in a file that the caller removes when the task ends.
+
+    If the task kills its process, the file stays, and the next attempt finds it.
 
     Args:
         storage: Storage of the data set.
@@ -197,17 +210,18 @@ def _count_attempt(storage: Storage, task: int, name: str) -> None:
     if len(attempts) == MAX_ATTEMPTS:
         storage.remove(_get_attempts_file(task))
         raise OSError(
-            f"{name} has killed its worker {MAX_ATTEMPTS} times, probably for lack of memory. Finished parts are kept; "
-            "run the same command again to resume."
+            f"{name} has killed its worker {MAX_ATTEMPTS} times, probably for lack of memory. Finished parts are kept: "
+            "run the same command again to resume, if need be with fewer --workers."
         )
     storage.write(_get_attempts_file(task), lambda file: file.write(attempts + b"."))
 
 
 @contextmanager
 def _connect() -> Iterator[Any]:
-    """Yield the module ray, connected to a cluster: as the caller has connected it, or else for this run only.
+    """Yield the module ray, connected to a cluster.
 
-    Sets Ray's log levels and hides its progress bars.
+    If the program is connected already, that connection is used. Otherwise Ray is started, with most of its log and its
+    progress bars hidden, and shut down at the end of the block.
     """
     ray = import_extra("ray", "ray")
     import_extra("ray.data", "ray")

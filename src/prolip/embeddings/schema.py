@@ -50,8 +50,8 @@ class PartMetadata(NamedTuple):
     invalid_values: Counter[str]
 
 
-def schema(header: DatasetHeader) -> Any:
-    """Schema of the parts of a data set.
+def make_schema(header: DatasetHeader) -> Any:
+    """Make the schema of the parts of a data set.
 
     Args:
         header: Header of the data set.
@@ -60,12 +60,12 @@ def schema(header: DatasetHeader) -> Any:
         A pyarrow schema, with the header in its metadata.
     """
     arrow = import_extra("pyarrow", "data")
-    mean = arrow.float16() if header.precision == "float16" else arrow.float32()
+    mean_type = arrow.float16() if header.precision == "float16" else arrow.float32()
     fields = [
         arrow.field("id", arrow.string(), nullable=False),
         arrow.field("index", arrow.int64(), nullable=False),
         arrow.field("modality", arrow.string(), nullable=False),
-        arrow.field("mean", arrow.list_(mean, header.dim)),
+        arrow.field("mean", arrow.list_(mean_type, header.dim)),
         *(
             [arrow.field("log_var", arrow.list_(arrow.float32(), header.dim))]
             if header.variances == "full"
@@ -73,7 +73,7 @@ def schema(header: DatasetHeader) -> Any:
         ),
         arrow.field("uncertainty", arrow.float32(), nullable=False),
         *(arrow.field(name, arrow.string()) for name in ("caption", "path", "url", "pixel_digest")),
-        *(arrow.field(name, arrow.type_for_alias(kind)) for name, kind in header.columns.items()),
+        *(arrow.field(name, arrow.type_for_alias(alias)) for name, alias in header.columns.items()),
     ]
     return arrow.schema(fields, {HEADER: header.to_json().encode()})
 
@@ -91,42 +91,46 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
         A pyarrow table.
     """
     arrow = import_extra("pyarrow", "data")
-    # `row` numbers the part's good samples: a row of the table is the image of one, or one of its captions.
+    # A row of the table is the image of a good sample, or one of its captions. `samples` has, for each row, the
+    # position of its sample in the lists of `part`.
     images = range(len(part.metadata)) if header.modality != "text" else range(0)
     captions = [
-        (row, text)
-        for row, metadata in enumerate(part.metadata)
+        (sample, text)
+        for sample, metadata in enumerate(part.metadata)
         for text in metadata.captions
         if texts is not None
     ]
-    rows = [*images, *(row for row, _ in captions)]
+    samples = [*images, *(sample for sample, _ in captions)]
     blocks = [*part.gaussians, *([texts] if texts is not None and len(texts) else [])]
     z = Gaussian.cat(blocks) if blocks else Gaussian(torch.empty(0, header.dim), torch.empty(0, header.dim))
-    first_captions = [part.metadata[row].captions[:1] for row in images]  # () without a caption
-    invalid: Counter[str] = Counter()
+    first_captions = [part.metadata[sample].captions[:1] for sample in images]  # () without a caption
+    invalid_counts: Counter[str] = Counter()
     columns = {
-        "id": [extra_columns.to_utf8(part.metadata[row].key) for row in rows],
-        "index": [part.indices[row] for row in rows],
+        "id": [extra_columns.to_utf8(part.metadata[sample].key) for sample in samples],
+        "index": [part.indices[sample] for sample in samples],
         "modality": ["image"] * len(images) + ["text"] * len(captions),
         **_make_gaussian_columns(header, z),
         "caption": [
             *(first[0] if first else None for first in first_captions),
             *(text for _, text in captions),
         ],
-        "path": [_get_path(part.file_stamps[row]) for row in rows],
-        "url": [extra_columns.find_url(part.metadata[row]) for row in rows],
-        "pixel_digest": [*(part.metadata[row].pixel_digest for row in images), *([None] * len(captions))],
-        **_make_extra_columns(header, part, rows, invalid),
+        "path": [_get_path(part.file_stamps[sample]) for sample in samples],
+        "url": [extra_columns.find_url(part.metadata[sample]) for sample in samples],
+        "pixel_digest": [
+            *(part.metadata[sample].pixel_digest for sample in images),
+            *([None] * len(captions)),
+        ],
+        **_make_extra_columns(header, part, samples, invalid_counts),
     }
     metadata = {
         HEADER: header.to_json(),
         PART: str(index),
         DIGEST: _compute_digest(z, columns["id"]),
         NUM_SAMPLES: str(part.num_samples),
-        ERRORS: json.dumps({str(sample): error for sample, error in part.errors.items()}),
-        INVALID_VALUES: json.dumps(invalid),
+        ERRORS: json.dumps({str(sample_index): error for sample_index, error in part.errors.items()}),
+        INVALID_VALUES: json.dumps(invalid_counts),
     }
-    part_schema = schema(header).with_metadata(metadata)
+    part_schema = make_schema(header).with_metadata(metadata)
     arrays = [arrow.array(columns[field.name], type=field.type) for field in part_schema]
     return arrow.table(arrays, schema=part_schema)
 
@@ -135,7 +139,7 @@ def read_gaussians(table: Any) -> Gaussian:
     """Convert the rows of a table to Gaussians.
 
     Args:
-        table: pyarrow table with `mean` and `log_var`.
+        table: pyarrow table with the columns `mean` and `log_var`.
 
     Returns:
         Gaussian (n, D), float32.
@@ -146,7 +150,7 @@ def read_gaussians(table: Any) -> Gaussian:
     if "log_var" not in table.schema.names:
         raise ValueError(
             "These embeddings store only the trace of each covariance, but inclusion needs all variances. "
-            "Embed with variances full."
+            "Run `prolip embed` with --variances full into another folder."
         )
     return Gaussian(column_to_tensor(table["mean"]), column_to_tensor(table["log_var"]))
 
@@ -193,13 +197,14 @@ def check_part_metadata(
     Raises:
         ValueError: It is another Parquet file, or a part of another data set or index.
     """
-    found = metadata or {}
-    if not {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES} <= found.keys():
-        raise ValueError(f"{name} is a Parquet file, but not a part of an embedding data set. Remove it.")
-    if found[HEADER] != header.to_json().encode():
-        raise ValueError(f"{name} belongs to another data set: its header differs. Remove it.")
-    if found[PART] != str(index).encode():
-        raise ValueError(f"{name} is part {found[PART].decode()}, not {index}. Remove it.")
+    entries = metadata or {}
+    remedy = "Remove it, and run `prolip embed` again to write the part."
+    if not {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES} <= entries.keys():
+        raise ValueError(f"{name} is a Parquet file, but not a part of an embedding data set. {remedy}")
+    if entries[HEADER] != header.to_json().encode():
+        raise ValueError(f"{name} belongs to another data set: its header differs. {remedy}")
+    if entries[PART] != str(index).encode():
+        raise ValueError(f"{name} is part {entries[PART].decode()}, not {index}. {remedy}")
 
 
 def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
@@ -235,25 +240,25 @@ def _make_list_array(values: Tensor) -> Any:
 
 
 def _make_extra_columns(
-    header: DatasetHeader, part: EncodedPart, rows: Sequence[int], invalid: Counter[str]
+    header: DatasetHeader, part: EncodedPart, samples: Sequence[int], invalid_counts: Counter[str]
 ) -> dict[str, list[Any]]:
-    """Values of the extra columns, by column.
+    """Values of the extra columns by column, one per row of the table.
 
     Args:
         header: For the columns and their types.
-        part: Its good samples.
-        rows: For each row of the table the number of its sample in `part`.
-        invalid: Counter by column, updated with values that have another type or no column.
+        part: The part with its good samples.
+        samples: For each row of the table, the position of its sample in the lists of `part`.
+        invalid_counts: Counter by column, updated with values that have another type or no column.
     """
     for metadata in part.metadata:
-        extra_columns.count_unknown_columns(header.columns, metadata, invalid)
-    values = [extra_columns.flatten_extra(metadata) for metadata in part.metadata]
+        extra_columns.count_unknown_columns(header.columns, metadata, invalid_counts)
+    values_by_sample = [extra_columns.flatten_extra(metadata) for metadata in part.metadata]
     # converted once per sample, then repeated for its image and its texts
     columns = {
-        name: extra_columns.build_column(name, arrow_type, values, invalid)
+        name: extra_columns.build_column(name, arrow_type, values_by_sample, invalid_counts)
         for name, arrow_type in header.columns.items()
     }
-    return {name: [column[row] for row in rows] for name, column in columns.items()}
+    return {name: [column[sample] for sample in samples] for name, column in columns.items()}
 
 
 def _compute_digest(z: Gaussian, ids: Sequence[str]) -> str:

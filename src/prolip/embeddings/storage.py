@@ -52,7 +52,7 @@ class Storage(ABC):
         """Remove a file, if it exists."""
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """The content of a file; raises FileNotFoundError if there is none."""
         with self.open_input(name) as file:
             content: bytes = file.read()
         return content
@@ -110,8 +110,8 @@ class ObjectStorage(Storage):
     @cached_property
     def _file_system(self) -> tuple[Any, str]:
         """pyarrow's file system, and the path in it."""
-        found: tuple[Any, str] = import_extra("pyarrow.fs", "data").FileSystem.from_uri(self.uri)
-        return found
+        system_and_path: tuple[Any, str] = import_extra("pyarrow.fs", "data").FileSystem.from_uri(self.uri)
+        return system_and_path
 
     def list_names(self) -> set[str]:
         system, path = self._file_system
@@ -148,6 +148,9 @@ def open_storage(location: str | Path | Storage) -> Storage:
 
     Returns:
         A `LocalStorage` for a path, an `ObjectStorage` for a URI.
+
+    Raises:
+        ValueError: The path is not valid UTF-8.
     """
     if isinstance(location, Storage):
         return location

@@ -29,7 +29,7 @@ CAPTION_FILES = (".txt", ".csv", ".tsv", ".tab", ".parquet")
 
 
 class EmbeddingTasks(Protocol):
-    """Data split into tasks.
+    """Data split into tasks, each of which becomes one part of the embedding data set.
 
     The main thread iterates over the items of a task, in order; reading threads turn items into samples.
     """
@@ -40,19 +40,19 @@ class EmbeddingTasks(Protocol):
 
     @property
     def num_samples(self) -> int | None:
-        """Samples of all tasks; None: unknown."""
+        """Number of samples of all tasks; None: unknown."""
 
     def __len__(self) -> int:
         """Number of tasks."""
 
     def size(self, task: int) -> int | None:
-        """Samples of a task; None: unknown."""
+        """Number of samples of a task; None: unknown."""
 
     def items(self, task: int) -> Iterator[Any]:
         """Items of a task, in order: whatever `get_index` and `read` take."""
 
     def get_index(self, item: Any) -> int:
-        """Index of the sample in its source, or in its shard."""
+        """Index of an item's sample in its source, or in its shard."""
 
     def read(self, item: Any) -> Sample:
         """The sample of an item.
@@ -62,10 +62,10 @@ class EmbeddingTasks(Protocol):
         """
 
     def iter_examples(self) -> Iterator[Sample]:
-        """A few good samples, from all over the data."""
+        """Iterate over a few good samples from all over the data."""
 
     def fingerprint(self) -> str:
-        """Hash of the data's state."""
+        """Hash by which a resumed run notices that the data has changed."""
 
 
 class SourceTasks:
@@ -82,10 +82,10 @@ class SourceTasks:
         return math.ceil(len(self.source) / self.part_size)
 
     def size(self, task: int) -> int:
-        return len(self._range(task))
+        return len(self._sample_range(task))
 
     def items(self, task: int) -> Iterator[int]:
-        return iter(self._range(task))
+        return iter(self._sample_range(task))
 
     def get_index(self, item: int) -> int:
         return item
@@ -104,7 +104,7 @@ class SourceTasks:
     def fingerprint(self) -> str:
         return compute_fingerprint("source", self.source.fingerprint(), *_iter_file_stamps(self.source))
 
-    def _range(self, task: int) -> range:
+    def _sample_range(self, task: int) -> range:
         """Indices of the samples of a task."""
         return range(task * self.part_size, min((task + 1) * self.part_size, len(self.source)))
 
@@ -135,19 +135,19 @@ class StreamTasks:
         return item[1]
 
     def iter_examples(self) -> Iterator[Sample]:
-        """The first samples of a few shards, evenly spaced.
+        """Iterate over the first samples of a few shards, evenly spaced.
 
         If those shards have no good sample, the other shards are read until one has.
         """
-        first = evenly_spaced(len(self), EXAMPLE_SHARDS).tolist()
-        others = [shard for shard in range(len(self)) if shard not in first]
-        count = 0
-        for shard in [*first, *others]:
-            if count and shard in others:
+        example_shards = evenly_spaced(len(self), EXAMPLE_SHARDS).tolist()
+        other_shards = [shard for shard in range(len(self)) if shard not in example_shards]
+        num_examples = 0
+        for shard in [*example_shards, *other_shards]:
+            if num_examples and shard in other_shards:
                 return
-            good = (found for found in self.stream.read(shard) if isinstance(found, Sample))
-            for sample in islice(good, NUM_EXAMPLES // EXAMPLE_SHARDS):
-                count += 1
+            good_samples = (sample for sample in self.stream.read(shard) if isinstance(sample, Sample))
+            for sample in islice(good_samples, NUM_EXAMPLES // EXAMPLE_SHARDS):
+                num_examples += 1
                 yield sample
 
     def fingerprint(self) -> str:
@@ -161,7 +161,7 @@ def open_tasks(
     modality: Modality | None,
     part_size: int,
 ) -> EmbeddingTasks:
-    """Split data into tasks.
+    """Open data and split it into tasks.
 
     Args:
         data: A source, what `open_source` takes, or a stream (pipe:..., https://..., s3://...).
@@ -188,7 +188,7 @@ def open_source(
     """Open data for random access.
 
     Args:
-        data: What `open_data` takes; for texts alone also a file of captions without images.
+        data: What `open_data` takes; with modality "text" also a file of captions without images.
         captions, image: As for `open_data`.
         modality: What is to be embedded; None: images and texts.
 
@@ -208,9 +208,10 @@ def open_source(
 
 
 def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:
-    """Size in bytes and modification time in ns of the source's files: two data sets may have the same names.
+    """Iterate over (size in bytes, modification time in ns) of the source's files.
 
-    The folder doesn't count, so that data may be moved. Images that a table refers to are not checked.
+    They enter the fingerprint, because two data sets may have the same file names. Folders don't enter it, so that data
+    may be moved. Images that a table refers to are not checked.
     """
     if isinstance(source, ImageFolder):
         yield from source.stamps()
@@ -228,9 +229,9 @@ def _is_caption_file(path: Path) -> bool:
 
 
 def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | SampleError]:
-    """The same samples, downloaded in advance by a thread, so that download and inference overlap.
+    """Iterate over samples that a thread downloads in advance, so that download and inference overlap.
 
-    At most `PREFETCH_SAMPLES` wait in memory. An error of the download is raised where the samples are read.
+    At most `PREFETCH_SAMPLES` wait in memory. An error of the download is raised here, in the reading thread's place.
     """
     queue: Queue[Any] = Queue(PREFETCH_SAMPLES)
     stopped = Event()
@@ -239,11 +240,11 @@ def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | Samp
         """Put (sample, None) for each sample, then (None, None), or (None, error). Runs in the thread."""
         try:
             for sample in samples:
-                if not _put(queue, (sample, None), stopped):
+                if not _put_unless_stopped(queue, (sample, None), stopped):
                     return
-            _put(queue, (None, None), stopped)
+            _put_unless_stopped(queue, (None, None), stopped)
         except BaseException as error:  # raised again by the consumer
-            _put(queue, (None, error), stopped)
+            _put_unless_stopped(queue, (None, error), stopped)
 
     thread = Thread(target=fetch, daemon=True)
     thread.start()
@@ -260,8 +261,8 @@ def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | Samp
         thread.join(JOIN_SECONDS)
 
 
-def _put(queue: Queue[Any], value: object, stopped: Event) -> bool:
-    """Put a value, and wait while the queue is full; returns whether that was done before the consumer stopped."""
+def _put_unless_stopped(queue: Queue[Any], value: object, stopped: Event) -> bool:
+    """Put a value into a queue, and wait while it is full; False, without the value, once `stopped` is set."""
     while not stopped.is_set():
         try:
             queue.put(value, timeout=0.1)

@@ -30,7 +30,7 @@ class TaskResult(NamedTuple):
 
     Attributes:
         task: Index of the task, which is that of its part.
-        rows: Rows written.
+        rows: Number of rows written, images and texts.
         num_samples: Samples that were read, good and bad.
         errors: The bad samples.
     """
@@ -78,23 +78,26 @@ class Worker:
         # One part is written while the next one is encoded; never more than one waits in memory.
         with ThreadPoolExecutor(1) as writer:
             for index, part in encode_tasks(
-                self.model, tasks, self._read, self.batch_size, advance, self.threads
+                self.model, tasks, self._read_item, self.batch_size, advance, self.threads
             ):
                 texts = self._embed_texts(part)
                 if pending is not None:
                     yield pending.result()
-                pending = writer.submit(self._write, index, part, texts)
+                pending = writer.submit(self._write_part, index, part, texts)
             if pending is not None:
                 yield pending.result()
 
-    def _write(self, index: int, part: EncodedPart, texts: Gaussian | None) -> TaskResult:
-        """Write the part of a task; `texts`: Gaussians (m, D) of its captions. Runs in the writing thread."""
+    def _write_part(self, index: int, part: EncodedPart, texts: Gaussian | None) -> TaskResult:
+        """Write the part of a task, and return the task's result. Runs in the writing thread.
+
+        `texts` are the Gaussians (m, D) of the part's captions; None if only images are embedded.
+        """
         table = make_part_table(self.header, index, part, texts)
         write_part(self.storage, index, table)
         return TaskResult(index, len(table), part.num_samples, tuple(part.errors.values()))
 
-    def _read(self, item: object) -> tuple[int, InferenceSample | SampleError]:
-        """Index of an item's sample (`EmbeddingTasks`), and the prepared sample or its error. Called by threads."""
+    def _read_item(self, item: object) -> tuple[int, InferenceSample | SampleError]:
+        """Read an item of a task: index of its sample, and the prepared sample or its error. Called by threads."""
         preprocessing = None if self.header.modality == "text" else self.model.config.image.preprocessing
         return self.tasks.get_index(item), prepare_or_error(
             lambda: prepare_sample(self.tasks.read(item), preprocessing)
@@ -115,7 +118,7 @@ class WorkerConfig:
     Attributes:
         model, data, captions, image, modality, part_size, batch_size, text_batch_size, device: As for `embed`, with
             absolute paths.
-        storage: All workers must reach it under this address.
+        storage: Storage of the data set. All workers must reach it under this address.
     """
 
     model: str

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from prolip.embeddings.extra_columns import make_unique_name
+from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
-from prolip.embeddings.schema import column_to_tensor, schema
+from prolip.embeddings.schema import column_to_tensor, make_schema
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian
 from prolip.measures.public import log_inclusion
@@ -37,7 +37,7 @@ BLOCK = 8192
 
 
 def compute_scores(part: Any) -> Any:
-    """The scores of a part of embeddings.
+    """Compute the scores of a part of embeddings.
 
     Args:
         part: A pyarrow table, of `EmbeddingDataset.read_part`.
@@ -47,22 +47,22 @@ def compute_scores(part: Any) -> Any:
     """
     arrow = import_extra("pyarrow", "data")
     images, texts = pair_images_with_texts(part)
-    values = {
+    scores = {
         name: arrow.array(column, mask=np.isnan(column))
-        for name, column in _compute_values(part, images, texts).items()
+        for name, column in _compute_score_arrays(part, images, texts).items()
     }
-    # the row that describes the sample: its image's, if it has one
-    owner = np.where(images >= 0, images, texts)
+    # the row of the embeddings that describes the sample: its image's, if it has one
+    sample_rows = np.where(images >= 0, images, texts)
     captions = part["caption"].take(arrow.array(np.where(texts >= 0, texts, images)))
     columns = {
-        "id": part["id"].take(arrow.array(owner)),
-        "index": part["index"].take(arrow.array(owner)),
+        "id": part["id"].take(arrow.array(sample_rows)),
+        "index": part["index"].take(arrow.array(sample_rows)),
         **{name: _to_nullable(rows) for name, rows in (("image_row", images), ("text_row", texts))},
         "caption": captions,
-        **{name: part[name].take(arrow.array(owner)) for name in ("path", "url", "pixel_digest")},
-        **values,
+        **{name: part[name].take(arrow.array(sample_rows)) for name in ("path", "url", "pixel_digest")},
+        **scores,
         **{
-            new_name: part[name].take(arrow.array(owner))
+            new_name: part[name].take(arrow.array(sample_rows))
             for name, new_name in find_extra_columns(part.schema.names).items()
         },
     }
@@ -78,7 +78,7 @@ def get_score_columns(header: DatasetHeader) -> list[str]:
     Returns:
         The names, in the order of the table.
     """
-    extra = find_extra_columns(schema(header).names).values()
+    extra = find_extra_columns(make_schema(header).names).values()
     return [
         "id",
         "index",
@@ -106,8 +106,8 @@ def find_extra_columns(names: list[str]) -> dict[str, str]:
     renamed: dict[str, str] = {}
     for name in names:
         if name not in builtin:
-            others = {*RESERVED_COLUMNS, *builtin, *renamed.values(), *(set(names) - {name})}
-            renamed[name] = make_unique_name(name, others)
+            taken = {*RESERVED_COLUMNS, *builtin, *renamed.values(), *(set(names) - {name})}
+            renamed[name] = make_unique_column_name(name, others)
     return renamed
 
 
@@ -123,22 +123,23 @@ def pair_images_with_texts(part: Any) -> tuple[np.ndarray, np.ndarray]:
     is_image = part["modality"].to_numpy(zero_copy_only=False) == "image"
     indices = part["index"].to_numpy()
     images, texts = np.flatnonzero(is_image), np.flatnonzero(~is_image)
-    # images are sorted by index: where that of each text's sample is, or would be
+    # images are sorted by index: position of the image of each text's sample among them, or where it would be
     position = np.searchsorted(indices[images], indices[texts])
     has_image = np.zeros(len(texts), bool)
-    inside = position < len(images)
-    has_image[inside] = indices[images[position[inside]]] == indices[texts[inside]]
-    owners = np.full(len(texts), -1)  # the image of each text
-    owners[has_image] = images[position[has_image]]
-    without_text = np.setdiff1d(images, owners)
-    pair_images = np.concatenate([owners, without_text])
+    # a position after the last image belongs to a text without an image
+    is_valid = position < len(images)
+    has_image[is_valid] = indices[images[position[is_valid]]] == indices[texts[is_valid]]
+    image_of_text = np.full(len(texts), -1)
+    image_of_text[has_image] = images[position[has_image]]
+    without_text = np.setdiff1d(images, image_of_text)
+    pair_images = np.concatenate([image_of_text, without_text])
     pair_texts = np.concatenate([texts, np.full(len(without_text), -1)])
     order = np.argsort(np.concatenate([indices[texts], indices[without_text]]), kind="stable")
     return pair_images[order], pair_texts[order]
 
 
-def _compute_values(part: Any, images: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
-    """Each score of P pairs, by column: float32 (P,), NaN where there is no value.
+def _compute_score_arrays(part: Any, images: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute each score of P pairs, by column of SCORE_COLUMNS: float32 (P,), NaN where there is no value.
 
     Args:
         part: A pyarrow table of embeddings.
@@ -155,21 +156,24 @@ def _compute_values(part: Any, images: np.ndarray, texts: np.ndarray) -> dict[st
     # a deterministic model's log-variances are -inf
     is_probabilistic = log_vars is not None and bool(torch.isfinite(log_vars).all())
     for rows in _iter_blocks(paired):
-        left, right = means[images[rows]], means[texts[rows]]
-        distance = (left - right).square().sum(-1).numpy()
+        image_means, text_means = means[images[rows]], means[texts[rows]]
+        distance = (image_means - text_means).square().sum(-1).numpy()
         values["csd"][rows] = distance + traces[images[rows]] + traces[texts[rows]]
-        values["cosine"][rows] = torch.nn.functional.cosine_similarity(left, right, dim=-1).numpy()
+        values["cosine"][rows] = torch.nn.functional.cosine_similarity(
+            image_means, text_means, dim=-1
+        ).numpy()
         if log_vars is not None and is_probabilistic:
-            image, text = Gaussian(left, log_vars[images[rows]]), Gaussian(right, log_vars[texts[rows]])
-            values["log_inclusion"][rows] = log_inclusion(image, text).numpy()
+            image_z = Gaussian(image_means, log_vars[images[rows]])
+            text_z = Gaussian(text_means, log_vars[texts[rows]])
+            values["log_inclusion"][rows] = log_inclusion(image_z, text_z).numpy()
     return values
 
 
 def _iter_blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Consecutive blocks of row numbers, at most `BLOCK` each."""
+    """Split row numbers into consecutive blocks of at most `BLOCK`."""
     return (rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK))
 
 
 def _to_nullable(rows: np.ndarray) -> Any:
-    """A pyarrow array of int32 with null in place of negative numbers."""
+    """Convert row numbers to a pyarrow array of int32, with null in place of negative numbers."""
     return import_extra("pyarrow", "data").array(rows.astype(np.int32), mask=rows < 0)

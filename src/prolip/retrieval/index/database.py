@@ -26,7 +26,7 @@ import numpy as np
 
 from prolip.checks import join_names
 from prolip.embeddings import schema
-from prolip.embeddings.extra_columns import make_unique_name
+from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.extras import import_extra
 from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_old_version
@@ -451,7 +451,7 @@ def item_schema(header: DatasetHeader) -> Any:
         A pyarrow schema, with the header in its metadata.
     """
     arrow = import_extra("pyarrow", "search")
-    embedded = schema.schema(header)
+    embedded = schema.make_schema(header)
     names = map_column_names(header)
     embedding_fields = [field.with_name(names[field.name]) for field in embedded if field.name in names]
     database_fields = [
@@ -473,11 +473,13 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
     Returns:
         The new name of each column: a character that LanceDB rejects becomes an underscore.
     """
-    names = [name for name in schema.schema(header).names if name != "mean"]
+    names = [name for name in schema.make_schema(header).names if name != "mean"]
     found: dict[str, str] = {}
     for name in names:
         valid = re.sub(r"[.`]", "_", name) or "_"
-        found[name] = make_unique_name(valid, {*RESERVED_COLUMNS, *found.values(), *(set(names) - {name})})
+        found[name] = make_unique_column_name(
+            valid, {*RESERVED_COLUMNS, *found.values(), *(set(names) - {name})}
+        )
     return found
 
 
