@@ -107,7 +107,7 @@ def find_extra_columns(names: list[str]) -> dict[str, str]:
     for name in names:
         if name not in builtin:
             taken = {*RESERVED_COLUMNS, *builtin, *renamed.values(), *(set(names) - {name})}
-            renamed[name] = make_unique_column_name(name, others)
+            renamed[name] = make_unique_column_name(name, taken)
     return renamed
 
 
