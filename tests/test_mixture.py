@@ -85,7 +85,7 @@ class TestPool:
         ("weights", "message"),
         [
             (torch.tensor([1.0, -0.1, 0.1]), "not negative"),
-            (torch.zeros(3), "not all zero"),
+            (torch.zeros(3), "above 0"),
             (torch.tensor([1.0, float("nan"), 0.0]), "finite"),
             (torch.ones(4), r"\(4,\) must be \(2, 3\) or \(3,\)"),
         ],

@@ -38,7 +38,7 @@ class Gaussian:
 
     @classmethod
     def point(cls, mean: Tensor) -> Gaussian:
-        """Gaussians of zero variance: what CLIP and SigLIP give."""
+        """Make Gaussians of zero variance at the means (..., D), as the embeddings of CLIP and SigLIP are."""
         dtype = torch.promote_types(mean.dtype, torch.float32)
         return cls(mean, torch.full_like(mean, -torch.inf, dtype=dtype))
 
@@ -101,13 +101,15 @@ class Gaussian:
         return Gaussian(self.mean[index], self.log_var[index])
 
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
-        """As `Tensor.to`. A dtype below float32 is applied to the mean only: exp() magnifies rounding errors.
+        """Convert as `Tensor.to`. A dtype below float32 is applied to the mean only: exp() magnifies rounding errors.
 
         Raises TypeError for a dtype that is not floating-point.
         """
         mean, log_var = self.mean.to(*args, **kwargs), self.log_var.to(*args, **kwargs)
         if not mean.is_floating_point():
-            raise TypeError(f"a Gaussian can't be converted to {mean.dtype}")
+            raise TypeError(
+                f"a Gaussian can't be converted to {mean.dtype}: pass a floating-point dtype, such as torch.float32"
+            )
         if log_var.dtype.itemsize < 4:
             log_var = self.log_var.to(device=mean.device)
         return Gaussian(mean, log_var)
@@ -146,8 +148,8 @@ class Gaussian:
         Raises:
             TypeError, ValueError: The message has the name, and what is wrong.
         """
-        for leaf, part in ((self.mean, "mean"), (self.log_var, "log_var")):
-            require_float_tensor(leaf, f"{name}: {part}")
+        for tensor, attribute in ((self.mean, "mean"), (self.log_var, "log_var")):
+            require_float_tensor(tensor, f"{name}: {attribute}")
         if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape or self.mean.shape[-1] == 0:
             raise ValueError(
                 f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
@@ -160,7 +162,7 @@ class Gaussian:
         return self
 
     def check(self, name: str = "the Gaussian") -> Gaussian:
-        """`check_shapes`, and check that means are finite and log-variances at most `MAX_LOG_VAR`.
+        """Run `check_shapes`, and check that means are finite and log-variances at most `MAX_LOG_VAR`.
 
         Reads the data (synchronizes a GPU), except while torch.compile traces.
 
@@ -169,6 +171,9 @@ class Gaussian:
 
         Returns:
             The Gaussian itself.
+
+        Raises:
+            TypeError, ValueError: The message has the name, and what is wrong.
         """
         self.check_shapes(name)
         if torch.compiler.is_compiling():
@@ -183,10 +188,10 @@ class Gaussian:
     def __repr__(self) -> str:
         if not isinstance(self.mean, Tensor) or not isinstance(self.log_var, Tensor):
             return f"Gaussian({self.mean!r}, {self.log_var!r})"
-        size = " x ".join(str(n) for n in self.mean.shape)
+        dimensions = " x ".join(str(n) for n in self.mean.shape)
         device = "" if self.mean.device.type == "cpu" else f", {self.mean.device}"
         dtype = str(self.mean.dtype).removeprefix("torch.")
-        return f"Gaussian({size}, {dtype}{device}{_format_uncertainty_range(self)})"
+        return f"Gaussian({dimensions}, {dtype}{device}{_format_uncertainty_range(self)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +210,17 @@ class MeanTrace:
     uncertainty: Tensor
 
 
-def _collect_leaves(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
+def _collect_leaves(gaussians: Sequence[Gaussian], method: str) -> tuple[list[Tensor], list[Tensor]]:
     """Lists of all means and of all log-variances, in order; raises ValueError if there are none or if D differs.
 
-    `verb` is the name of the calling class method, for messages.
+    `method` is the name of the calling class method, for messages.
     """
     if not gaussians:
-        raise ValueError(f"Gaussian.{verb} needs at least one Gaussian")
+        raise ValueError(f"Gaussian.{method} needs at least one Gaussian")
     if len({z.dim for z in gaussians}) > 1:
-        raise ValueError(f"Gaussian.{verb}: dimensions differ: {[tuple(z.shape) for z in gaussians]}")
+        raise ValueError(
+            f"Gaussian.{method}: the last dimensions differ, shapes are {[tuple(z.shape) for z in gaussians]}"
+        )
     return [z.mean for z in gaussians], [z.log_var for z in gaussians]
 
 
@@ -221,7 +228,7 @@ def check_gaussian(z: Gaussian, name: str) -> Gaussian:
     """Raise unless z is a Gaussian that `Gaussian.check` accepts.
 
     Args:
-        z: Checked.
+        z: The value to check.
         name: Name of the Gaussian, for messages.
 
     Returns:
@@ -258,15 +265,15 @@ def _register_pytree(cls: type, first: str, second: str) -> None:
     """
     keys = (_pytree.GetAttrKey(first), _pytree.GetAttrKey(second))
 
-    def leaves(value: Any) -> tuple[Any, Any]:
+    def get_tensors(value: Any) -> tuple[Any, Any]:
         return getattr(value, first), getattr(value, second)
 
     _pytree.register_pytree_node(
         cls,
-        lambda value: (list(leaves(value)), None),
-        lambda values, _: cls(*values),
+        lambda value: (list(get_tensors(value)), None),
+        lambda tensors, _: cls(*tensors),
         serialized_type_name=f"prolip.{cls.__name__}",
-        flatten_with_keys_fn=lambda value: (list(zip(keys, leaves(value), strict=True)), None),
+        flatten_with_keys_fn=lambda value: (list(zip(keys, get_tensors(value), strict=True)), None),
     )
 
 

@@ -16,7 +16,7 @@ PooledVariance = Literal["average", "independent"]
 """`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
 
 SAFE_LOG = 40.0
-"""Logarithms whose exponentials, times a weight, are safe in float32."""
+"""Up to this size of a logarithm, its exponential times a weight neither overflows nor underflows in float32."""
 
 DENSITY_ELEMENTS = 2**19
 """Observation coordinates (classes x M x D) whose densities are computed at a time: 4 MiB, which stay in cache."""
@@ -49,29 +49,36 @@ def pool(
     mean = (pi[..., None, :].to(dtype) @ prompts.mean.to(dtype))[..., 0, :]
     if normalize:
         length = mean.norm(dim=-1, keepdim=True)
-        if bool((length < 1e-6).any()):
-            raise ValueError("the weighted sum of the prompts' means is zero, so that it has no direction")
+        if bool((length < 1e-6).any()):  # zero up to rounding: the means have unit length
+            raise ValueError(
+                "the weighted sum of the prompts' means is zero, so it can't be scaled to unit length: "
+                "pass other weights, or normalize=False"
+            )
         mean = mean / length
-    factor = pi if variance == "average" else pi.square()
-    return Gaussian(mean, _log_weighted_sum(prompts.log_var, factor[..., None]))
+    var_weights = pi if variance == "average" else pi.square()
+    return Gaussian(mean, _log_weighted_sum(prompts.log_var, var_weights[..., None]))
 
 
-def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
-    """log sum over T of factor exp(log_values): (..., T, D) -> (..., D).
+def _log_weighted_sum(log_values: Tensor, weights: Tensor) -> Tensor:
+    """log of the sum over T of weights * exp(log_values): (..., T, D) -> (..., D).
 
-    `factor` is (..., T, 1), at least 0; gradients flow to it, also where it is 0.
+    `weights` is (..., T, 1), at least 0; gradients flow to it, also where it is 0.
     """
     if is_in_range(log_values, -SAFE_LOG, SAFE_LOG):
-        return (factor.mT @ log_values.exp())[..., 0, :].log()
-    # logsumexp by hand: the maximum over the values of positive factor is subtracted before exp and added after log
-    largest = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
+        return (weights.mT @ log_values.exp())[..., 0, :].log()
+    # logsumexp by hand: the maximum over the values of positive weight is subtracted before exp and added after log
+    largest = torch.where(weights > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
     largest = torch.where(torch.isfinite(largest), largest, 0.0)  # all are points: the result is log 0
-    scaled = (log_values - largest).clamp_max(80.0).exp()  # a value of factor 0 may lie far above the largest
-    return (factor * scaled).sum(-2).log() + largest[..., 0, :]
+    # a value of weight 0 may lie far above the largest: e^80 is still finite in float32
+    scaled = (log_values - largest).clamp_max(80.0).exp()
+    return (weights * scaled).sum(-2).log() + largest[..., 0, :]
 
 
 def _normalize_weights(prompts: Gaussian, weights: Tensor | None) -> Tensor:
-    """Weights that sum to 1 over T, (..., T) or (T,), in the dtype of log_var; uniform ones for None. Checks them."""
+    """Weights that sum to 1 over T, (..., T) or (T,), in the dtype of log_var; uniform ones for None.
+
+    Raises TypeError or ValueError if the weights have another shape, are negative or not finite, or are all zero.
+    """
     shape = prompts.shape[:-1]
     if weights is None:
         return prompts.log_var.new_full(shape, 1.0 / shape[-1])
@@ -81,7 +88,9 @@ def _normalize_weights(prompts: Gaussian, weights: Tensor | None) -> Tensor:
         raise ValueError(f"weights {tuple(weights.shape)} must be {tuple(shape)} or {tuple(shape[-1:])}")
     total = weights.sum(-1, keepdim=True)
     if not bool((weights >= 0).all() and (total > 0).all() and torch.isfinite(total).all()):
-        raise ValueError("weights must be finite, not negative, and not all zero for any class")
+        raise ValueError(
+            "weights must be finite, not negative, and for each class at least one must be above 0"
+        )
     return (weights / total).to(prompts.log_var.dtype)
 
 
@@ -96,7 +105,10 @@ def inverse_uncertainty_weights(prompts: Gaussian) -> Tensor:
     """
     uncertainty = check_gaussian(prompts, "prompts").uncertainty
     if bool((uncertainty <= 0).any()):
-        raise ValueError("1/tr(Sigma) needs uncertainties above 0: this model has none")
+        raise ValueError(
+            "weights 1/tr(Sigma) need an uncertainty above 0, and the model that embedded these prompts has none: "
+            "use uniform weights"
+        )
     return torch.softmax(-uncertainty.log(), dim=-1)
 
 
@@ -155,15 +167,16 @@ def fit_mixing_weights(
     Returns:
         Weights and convergence of each class.
     """
-    _check_classes(observations, components)
+    _check_em_inputs(observations, components)
     shape = (components.shape[0], components.shape[1])
     log_density = class_log_densities(observations, components)
     if not bool(torch.isfinite(log_density).all()):
         raise ValueError(
-            "densities overflow: observations are too far from the components, or variances too small"
+            "densities overflow: observations are too far from the components, or variances are too small. "
+            "Add a minimal variance to the components first (0.02 in Algorithm 1)"
         )
-    extra = _expand_per_class(alpha, shape, log_density, "alpha") - 1.0  # pseudo-counts of the prior
-    if not bool(((extra > -1) & (extra < 1e100)).all()):
+    pseudo_counts = _expand_per_class(alpha, shape, log_density, "alpha") - 1.0  # of the prior
+    if not bool(((pseudo_counts > -1) & (pseudo_counts < 1e100)).all()):
         raise ValueError("alpha must be positive and below 1e100")
     if not 0.0 <= tolerance < 1.0 or max_iterations < 1:
         raise ValueError(
@@ -173,22 +186,26 @@ def fit_mixing_weights(
     if not bool((pi > 0).all() and torch.isfinite(pi).all()):
         raise ValueError("initial weights must be positive and finite: EM never changes a weight of zero")
     pi /= pi.sum(-1, keepdim=True)
-    iterations, converged = _run_em(pi, _EMProblem.create(log_density, extra), tolerance, max_iterations)
-    return MixingWeights(pi, iterations, converged, _log_posterior(pi, log_density, extra))
+    problem = _EMProblem.create(log_density, pseudo_counts)
+    iterations, converged = _run_em(pi, problem, tolerance, max_iterations)
+    return MixingWeights(pi, iterations, converged, _log_posterior(pi, log_density, pseudo_counts))
 
 
 def _run_em(pi: Tensor, problem: _EMProblem, tolerance: float, max_iterations: int) -> tuple[Tensor, Tensor]:
-    """Step pi (C, T) in place, each class until it has converged. Returns iterations (C,) and converged (C,)."""
+    """Run EM steps on the weights pi (C, T), in place, each class until it has converged or max_iterations is reached.
+
+    Returns the number of steps of each class (C,), and whether it has converged (C,).
+    """
     iterations = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
     converged = torch.zeros(len(pi), dtype=torch.bool, device=pi.device)
     active = torch.arange(len(pi), device=pi.device)  # the class of each row of `problem`
     unconverged = torch.ones(len(pi), dtype=torch.bool, device=pi.device)  # rows of `problem`
     for _ in range(max_iterations):
-        new = problem.step(pi[active])
-        changes = (new - pi[active]).abs().amax(-1) > tolerance
-        pi[active[unconverged]] = new[unconverged]
+        new_pi = problem.step(pi[active])
+        is_changing = (new_pi - pi[active]).abs().amax(-1) > tolerance
+        pi[active[unconverged]] = new_pi[unconverged]
         iterations[active[unconverged]] += 1
-        unconverged &= changes
+        unconverged &= is_changing
         converged[active] = ~unconverged
         if not bool(unconverged.any()):
             break
@@ -209,8 +226,8 @@ def class_log_densities(observations: Tensor, components: Gaussian) -> Tensor:
     Returns:
         (C, M, T), float64.
     """
-    per_class = max(1, observations.shape[1] * observations.shape[2])
-    step = max(1, DENSITY_ELEMENTS // per_class)
+    elements_per_class = max(1, observations.shape[1] * observations.shape[2])
+    step = max(1, DENSITY_ELEMENTS // elements_per_class)  # classes at a time
     return torch.cat(
         [
             log_density_matrix(observations[i : i + step].double(), components[i : i + step])
@@ -225,47 +242,53 @@ class _EMProblem:
 
     log_density: Tensor  # (C, M, T)
     density: Tensor  # (C, M, T), scaled so that the best component of each observation has 1
-    extra: Tensor  # (C, T), alpha - 1
+    pseudo_counts: Tensor  # (C, T), alpha - 1
 
     @classmethod
-    def create(cls, log_density: Tensor, extra: Tensor) -> _EMProblem:
-        """Scale the densities; log_density is (C, M, T), extra (C, T)."""
-        return cls(log_density, (log_density - log_density.amax(-1, keepdim=True)).exp_(), extra)
+    def create(cls, log_density: Tensor, pseudo_counts: Tensor) -> _EMProblem:
+        """Make the problem of log_density (C, M, T) and pseudo_counts (C, T): computes the scaled densities."""
+        density = (log_density - log_density.amax(-1, keepdim=True)).exp_()
+        return cls(log_density, density, pseudo_counts)
 
     def select(self, classes: Tensor) -> _EMProblem:
-        """The problem of some of its classes; `classes` is a mask (C,)."""
-        return _EMProblem(self.log_density[classes], self.density[classes], self.extra[classes])
+        """A copy with some of the classes; `classes` is a mask (C,)."""
+        return _EMProblem(self.log_density[classes], self.density[classes], self.pseudo_counts[classes])
 
     def step(self, pi: Tensor) -> Tensor:
         """One EM step of the weights of all classes, see `fit_mixing_weights`: (C, T) -> (C, T), a new tensor."""
-        counts = self._counts(pi)
-        new = (counts + self.extra).clamp_min(0.0)
-        total = new.sum(-1, keepdim=True)
-        winner = torch.nn.functional.one_hot(counts.argmax(-1), counts.shape[-1]).to(new.dtype)
-        return torch.where(total > 0, new / total.clamp_min(torch.finfo(new.dtype).tiny), winner)
+        counts = self._expected_counts(pi)
+        clipped = (counts + self.pseudo_counts).clamp_min(0.0)
+        total = clipped.sum(-1, keepdim=True)
+        # where all are clipped to 0, the component with the largest count gets weight 1
+        winner = torch.nn.functional.one_hot(counts.argmax(-1), counts.shape[-1]).to(clipped.dtype)
+        return torch.where(total > 0, clipped / total.clamp_min(torch.finfo(clipped.dtype).tiny), winner)
 
-    def _counts(self, pi: Tensor) -> Tensor:
-        """N_t = sum over observations of pi_t f_t / sum_i pi_i f_i: two matrix-vector products per class."""
+    def _expected_counts(self, pi: Tensor) -> Tensor:
+        """Expected observations of each component, (C, T): N_t = sum over observations of pi_t f_t / sum_i pi_i f_i.
+
+        Two matrix-vector products per class, except where a density underflows.
+        """
         mixture = torch.bmm(self.density, pi[:, :, None])  # (C, M, 1)
         counts = pi * torch.bmm(mixture.reciprocal().mT, self.density)[:, 0]
-        # classes in which all components that explain some observation were clipped to 0
-        lost = (mixture < 1e-280).flatten(1).any(-1)
-        if bool(lost.any()):
-            logits = self.log_density[lost] + pi[lost].log()[:, None, :]
-            counts[lost] = torch.softmax(logits, dim=-1).sum(1)
+        # Classes in which all components that explain some observation were clipped to 0. Its scaled density is so
+        # near to 0 that the reciprocal overflows, or nearly (1e-280 leaves room), so logarithms are used instead.
+        underflows = (mixture < 1e-280).flatten(1).any(-1)
+        if bool(underflows.any()):
+            logits = self.log_density[underflows] + pi[underflows].log()[:, None, :]
+            counts[underflows] = torch.softmax(logits, dim=-1).sum(1)
         return counts
 
 
-def _log_posterior(pi: Tensor, log_density: Tensor, extra: Tensor) -> Tensor:
-    """Log posterior (C,) of weights pi (C, T), without the Dirichlet's constant; `extra` is alpha - 1.
+def _log_posterior(pi: Tensor, log_density: Tensor, pseudo_counts: Tensor) -> Tensor:
+    """Log posterior (C,) of weights pi (C, T), without the Dirichlet's constant; `pseudo_counts` is alpha - 1.
 
     The prior is summed over the weights that are not 0 only: at 0, an alpha below 1 would add infinity.
     """
-    likelihood = torch.logsumexp(log_density + pi.log()[:, None, :], dim=-1).sum(-1)
-    return likelihood + torch.xlogy(extra, torch.where(pi > 0, pi, 1.0)).sum(-1)
+    log_likelihood = torch.logsumexp(log_density + pi.log()[:, None, :], dim=-1).sum(-1)
+    return log_likelihood + torch.xlogy(pseudo_counts, torch.where(pi > 0, pi, 1.0)).sum(-1)
 
 
-def _check_classes(observations: Tensor, components: Gaussian) -> None:
+def _check_em_inputs(observations: Tensor, components: Gaussian) -> None:
     """Raise TypeError or ValueError unless observations are (C, M, D) and components (C, T, D), finite, not empty."""
     check_points(observations, "observations")
     check_gaussian(components, "components")
@@ -279,7 +302,10 @@ def _check_classes(observations: Tensor, components: Gaussian) -> None:
 
 
 def _expand_per_class(value: float | Tensor, shape: tuple[int, int], like: Tensor, name: str) -> Tensor:
-    """Expand a number, (T,) or (C, T) to a new tensor of `shape` (C, T), with dtype and device of `like`."""
+    """Expand a number, (T,) or (C, T) to a new tensor of `shape` (C, T), with dtype and device of `like`.
+
+    Raises ValueError, with `name` in the message, if the value has another shape.
+    """
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.ndim not in (0, 1, 2) or tensor.shape != shape[2 - tensor.ndim :]:
         raise ValueError(f"{name} {tuple(tensor.shape)} must be a number, {shape[1:]} or {shape}")

@@ -19,7 +19,7 @@ Terms = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A formula per dimension: (mean1, log_var1, mean2, log_var2) -> terms, broadcasting."""
 
 BLOCK_ELEMENTS = {"cpu": 2**19, "cuda": 2**25}
-"""Elements of one (rows, columns, D) block: a few megabytes on a CPU (cache), more where launches cost."""
+"""Elements of one (rows, columns, D) tile, by device: a few megabytes on a CPU (cache), more where launches cost."""
 
 MAX_LOG = 80.0
 """Logarithms that a float32 product may reach: e^80 is 5e34, e^-80 is 2e-35 and still a normal number."""
@@ -40,28 +40,30 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
     with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
     # the sum over D of one tile: (n, D) and (m, D) -> (n, m)
-    def block(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
+    def sum_tile(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
         return terms(mean1[:, None], log_var1[:, None], mean2[None], log_var2[None]).sum(-1)
 
-    strips: dict[int, list[Tensor]] = {}
+    strips: dict[int, list[Tensor]] = {}  # the tiles of the same rows, by their first row
     for rows, columns in iter_tiles(mean1, mean2):
-        parts = (mean1[rows], log_var1[rows], mean2[columns], log_var2[columns])
-        value = checkpoint(block, *parts, use_reentrant=False) if with_grad else block(*parts)
-        strips.setdefault(rows.start, []).append(value)
+        inputs = (mean1[rows], log_var1[rows], mean2[columns], log_var2[columns])
+        tile = checkpoint(sum_tile, *inputs, use_reentrant=False) if with_grad else sum_tile(*inputs)
+        strips.setdefault(rows.start, []).append(tile)
     if not strips:  # no rows on one side: (0, M) or (N, 0), with its node in the autograd graph
-        return block(*tensors)
+        return sum_tile(*tensors)
     return torch.cat([torch.cat(strip, dim=1) for strip in strips.values()])
 
 
 def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tile the (N, M) result. Tiles are as wide as possible, so that a row of the result has few of them.
+    """Iterate over tiles of an (N, M) result, so small that their (rows, columns, D) terms fit into BLOCK_ELEMENTS.
+
+    Tiles are as wide as possible, so that a row of the result has few of them.
 
     Args:
         mean1: (N, D).
         mean2: (M, D).
 
     Yields:
-        (rows of Z1, rows of Z2) of a tile, as slices; row by row of tiles.
+        (rows of the result, columns of the result) of a tile, as slices; all tiles of the first rows come first.
     """
     (n, dims), m = mean1.shape, mean2.shape[0]
     tile_pairs = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
@@ -73,23 +75,26 @@ def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def iter_tiles_with_buffers(
-    mean1: Tensor, mean2: Tensor, count: int
+    mean1: Tensor, mean2: Tensor, num_buffers: int
 ) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
-    """`iter_tiles`, with buffers that are reused: allocating costs more than a pass.
+    """`iter_tiles`, with buffers for each tile. Memory is reused, since allocating costs more than a pass.
 
     Args:
         mean1: (N, D).
         mean2: (M, D).
-        count: Number of buffers.
+        num_buffers: Number of buffers.
 
     Yields:
-        (rows of Z1, rows of Z2, buffers): two slices, and `count` tensors (rows, columns, D) of undefined content.
+        (rows, columns, buffers): two slices, as of `iter_tiles`, and `num_buffers` tensors (rows, columns, D) of
+        undefined content, valid until the next tile.
     """
     memory: list[Tensor] = []
     for rows, columns in iter_tiles(mean1, mean2):
         shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
         size = math.prod(shape)
-        memory = memory or [mean1.new_empty(size) for _ in range(count)]  # the first block is the largest
+        memory = memory or [
+            mean1.new_empty(size) for _ in range(num_buffers)
+        ]  # the first tile is the largest
         yield rows, columns, tuple(buffer[:size].view(shape) for buffer in memory)
 
 

@@ -28,7 +28,9 @@ MILLS = (
 
 
 def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> bool:
-    """Whether `log_containment` keeps its digits: float32, and no box narrower than MIN_HALF_WIDTH.
+    """Whether `log_containment` of this file is accurate for these inputs.
+
+    They must be float32 and not empty, with no box narrower than MIN_HALF_WIDTH. Waits for a GPU.
 
     Args:
         log_var1: (N, D).
@@ -36,7 +38,7 @@ def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> boo
         half_width: Half width of the boxes, in sigma2.
 
     Returns:
-        True if it does.
+        Whether it is.
     """
     if log_var1.dtype != torch.float32 or log_var1.numel() == 0 or log_var2.numel() == 0:
         return False
@@ -47,7 +49,7 @@ def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> boo
 def log_containment(
     mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor, half_width: float
 ) -> Tensor:
-    """log P(draw of Z1_i in the box of Z2_j), summed over D: (N, M). For what `kernel_applies` admits.
+    """log P(draw of Z1_i in the box of Z2_j), summed over D: (N, M). Only for inputs that `kernel_applies` accepts.
 
     In units of sigma1 the box lies from x = gap - reach to y = gap + reach away, so that P = Q(x) - Q(y), where
     Q(t) = e^(-t^2/2) R(t) for t >= 0 and Q(-t) = 1 - Q(t). As y^2 = x^2 + 4 gap reach, taking e^(-max(x, 0)^2/2)
@@ -55,7 +57,7 @@ def log_containment(
 
         rest = [R(x) if x >= 0 else 1 - e R(-x)] - e e^(-2 gap reach) R(y)
 
-    which is a moderate number: products of it fit a float32, while the exponent taken out is summed as it is.
+    which is a moderate number: products of it fit a float32, while the exponents taken out are summed directly.
 
     Args:
         mean1: (N, D).
@@ -74,19 +76,20 @@ def log_containment(
         pad_dims(mean2, halvings, 0.0),
         pad_dims(unit1, halvings, 1.0),
     )
-    reach2 = pad_dims(half_width * torch.exp(0.5 * log_var2), halvings, 20.0)  # a box of 20 sigma: rest is 1
+    # in a padded dimension the box has 20 sigma to either side: rest is 1
+    reach2 = pad_dims(half_width * torch.exp(0.5 * log_var2), halvings, 20.0)
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (x, y, outer, fall, tail, work) in iter_tiles_with_buffers(mean1, mean2, 6):
+    for rows, columns, (x, y, outer, fall, tail, scratch) in iter_tiles_with_buffers(mean1, mean2, 6):
         unit, reach = unit1[rows, None], reach2[None, columns]
-        gap = torch.sub(mean1[rows, None], mean2[None, columns], out=work).abs_()
+        gap = torch.sub(mean1[rows, None], mean2[None, columns], out=scratch).abs_()
         torch.sub(gap, reach, out=x).mul_(unit)
         torch.add(gap, reach, out=y).mul_(unit)
         _exp_(torch.mul(gap, reach, out=outer).mul_(-2.0 * unit.square()))  # e^(-2 gap reach)
         outer.mul_(_mills_(y, out=tail))  # ... R(y)
-        taken_out = torch.clamp_min(x, 0.0, out=work).square_().sum(-1)
+        taken_out = torch.clamp_min(x, 0.0, out=scratch).square_().sum(-1)
         _exp_(torch.clamp_max(x, 0.0, out=fall).square_().mul_(-0.5))  # e
         outer.mul_(fall)
-        _mills_(torch.abs(x, out=work), out=tail)  # R(|x|)
+        _mills_(torch.abs(x, out=scratch), out=tail)  # R(|x|)
         rest = torch.where(x >= 0, tail, fall.mul_(tail).neg_().add_(1.0), out=y).sub_(outer)
         out[rows, columns] = multiply_halves_(rest, halvings).log_().sum(-1).sub_(taken_out, alpha=0.5)
     return out

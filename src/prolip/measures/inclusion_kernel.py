@@ -18,8 +18,8 @@ def inclusion(
 
     H = k (sum l2 - sum l1) - 1/2 log prod w12/w21 + e^eps sum d^2 (s2 - s1)/(w12 w21),
     with w12 = s1 + 2 s2 and w21 = s2 + 2 s1: two vectors, a product of ratios between 1/2 and 2, of which one
-    logarithm per 64 dimensions is taken, and a quotient. Variances are relative to the middle of their dimension, so
-    that little cancels where all are nearly equal.
+    logarithm per 64 dimensions is taken, and a quotient. Variances are divided by e^middle of their dimension
+    (`_middle_log_var`), so that little cancels where all are nearly equal.
 
     Args:
         mean1: (N, D).
@@ -34,9 +34,10 @@ def inclusion(
     """
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
-    middle, spread = _middle(log_var1, log_var2)
+    middle, spread = _middle_log_var(log_var1, log_var2)
     log_ratio1, log_ratio2 = log_var1 - middle, log_var2 - middle
-    relative = torch.expm1 if spread < 0.5 else torch.exp  # s2 - s1 is the same, with or without the 1
+    # expm1 keeps the digits of s2 - s1 where both are near 1; that it subtracts 1 from both cancels
+    relative = torch.expm1 if spread < 0.5 else torch.exp
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
     var1, var2 = (pad_dims(log_ratio.exp(), halvings, 1.0) for log_ratio in (log_ratio1, log_ratio2))
@@ -65,8 +66,8 @@ def log_inclusion(
 ) -> Tensor:
     """inc(Z1_i, Z2_j), summed over D: (N, M).
 
-    The product is of variances s1 + 2 s2, relative to their middle; how many of them fit into a float32 before a
-    logarithm must be taken depends on the range of the data.
+    The logarithm is taken of products of s1 + 2 s2, each divided by e^middle (`_log_var_sum_range`); how many of them
+    fit into a float32 before a logarithm must be taken depends on the range of the data.
 
     Args:
         mean1: (N, D).
@@ -82,9 +83,10 @@ def log_inclusion(
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
     dims = mean1.shape[-1]
-    middle, reach = _range_of_variances(log_var1, log_var2)
+    middle, reach = _log_var_sum_range(log_var1, log_var2)
     halvings = max_safe_halvings(reach)
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
+    # padded dimensions have s1 + 2 s2 = 0.5 + 0.5, whose logarithm is 0
     var1 = pad_dims((log_var1 - middle).exp(), halvings, 0.5)
     var2 = pad_dims((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
@@ -94,20 +96,21 @@ def log_inclusion(
         distance = square.div_(var_sum).sum(-1)
         log_var_sum = multiply_halves_(var_sum, halvings).log_().sum(-1)
         out[rows, columns] = log_var_sum.mul_(-0.5).sub_(distance, alpha=math.exp(eps - middle))
+    # the constant and the factors of log_var1, log_var2 are those of `formulas.log_inclusion`
     constant = -0.5 * (middle + eps) + (-LOG_2PI if form == "exact" else 0.5 * LOG_2)
     weight1, weight2 = (0.5, 0.0) if form == "exact" else (1.5, 0.5)
     out.sub_(log_var1.sum(-1)[:, None], alpha=weight1).sub_(log_var2.sum(-1), alpha=weight2)
     return out.add_(dims * constant)
 
 
-def _middle(log_var1: Tensor, log_var2: Tensor) -> tuple[Tensor, float]:
-    """The middle of each dimension's log-variances, (D,), and the largest distance of any from it."""
+def _middle_log_var(log_var1: Tensor, log_var2: Tensor) -> tuple[Tensor, float]:
+    """The middle of the range of each dimension's log-variances, (D,), and the largest distance from it in any."""
     low = torch.minimum(log_var1.amin(0), log_var2.amin(0))
     high = torch.maximum(log_var1.amax(0), log_var2.amax(0))
     return 0.5 * (low + high), 0.5 * (high - low).max().item()
 
 
-def _range_of_variances(log_var1: Tensor, log_var2: Tensor) -> tuple[float, float]:
+def _log_var_sum_range(log_var1: Tensor, log_var2: Tensor) -> tuple[float, float]:
     """(middle, reach): every log(s1 + 2 s2) lies within `reach` of `middle`."""
     low1, high1 = (v.item() for v in log_var1.aminmax())
     low2, high2 = (v.item() + LOG_2 for v in log_var2.aminmax())

@@ -34,11 +34,11 @@ def similarity(queries: Gaussian, items: Gaussian, metric: SimilarityMetric = "c
     Returns:
         (Q, M).
     """
-    _check(queries, items, metric)
+    _check_inputs(queries, items, metric)
     return (
-        _vectors(queries, metric) @ _vectors(items, metric).mT
-        + _offsets(queries, metric)[:, None]
-        + _offsets(items, metric)
+        _similarity_vectors(queries, metric) @ _similarity_vectors(items, metric).mT
+        + _similarity_offsets(queries, metric)[:, None]
+        + _similarity_offsets(items, metric)
     )
 
 
@@ -64,46 +64,49 @@ def find_nearest(
     Returns:
         Similarities (Q, k), best first, and indices (Q, k).
     """
-    _check(queries, items, metric)
+    _check_inputs(queries, items, metric)
     require_positive_int(k, "k", maximum=2**31)
     k = min(k, len(items.mean))
-    query_vectors, item_vectors = _vectors(queries, metric), _vectors(items, metric)
-    item_offsets = _offsets(items, metric)
-    count = len(query_vectors)
-    values = query_vectors.new_empty(count, k)
-    indices = torch.empty((count, k), dtype=torch.int64, device=query_vectors.device)
-    with progress_bar("searching", count, "queries", progress) as advance:
-        for first in range(0, count, BLOCK[0]):
-            rows = slice(first, first + BLOCK[0])
-            score = partial(_scores, query_vectors[rows], item_vectors, item_offsets)
-            values[rows], indices[rows] = stable_topk_blocks(score, len(item_vectors), BLOCK[1], k)
+    query_vectors, item_vectors = _similarity_vectors(queries, metric), _similarity_vectors(items, metric)
+    item_offsets = _similarity_offsets(items, metric)
+    num_queries = len(query_vectors)
+    values = query_vectors.new_empty(num_queries, k)
+    indices = torch.empty((num_queries, k), dtype=torch.int64, device=query_vectors.device)
+    with progress_bar("searching", num_queries, "queries", progress) as advance:
+        for first_query in range(0, num_queries, BLOCK[0]):
+            rows = slice(first_query, first_query + BLOCK[0])
+            score_block = partial(_score_block, query_vectors[rows], item_vectors, item_offsets)
+            values[rows], indices[rows] = stable_topk_blocks(score_block, len(item_vectors), BLOCK[1], k)
             advance(len(query_vectors[rows]))
     # a query's own offset changes none of its ranks, so that it is added last
-    return values + _offsets(queries, metric)[:, None], indices
+    return values + _similarity_offsets(queries, metric)[:, None], indices
 
 
-def _scores(query_vectors: Tensor, item_vectors: Tensor, item_offsets: Tensor, block: slice) -> Tensor:
-    """Similarities (Q, length of the block) to a block of items, without the offsets of the queries."""
+def _score_block(query_vectors: Tensor, item_vectors: Tensor, item_offsets: Tensor, block: slice) -> Tensor:
+    """Similarities (Q, n) of queries to the n items of a block, without the offsets of the queries.
+
+    `block` is a slice of the rows of item_vectors.
+    """
     return torch.addmm(item_offsets[block], query_vectors, item_vectors[block].mT)
 
 
 def stable_topk_blocks(
-    score: Callable[[slice], Tensor], columns: int, block: int, k: int
+    score_block: Callable[[slice], Tensor], num_columns: int, block_size: int, k: int
 ) -> tuple[Tensor, Tensor]:
     """`stable_topk` of scores that are computed in blocks of columns.
 
     Args:
-        score: Slice of columns -> scores (rows, length of the slice).
-        columns: Number of columns of all blocks.
-        block: Columns per block.
+        score_block: Slice of columns -> scores (rows, length of the slice). The last slice may end after num_columns.
+        num_columns: Number of columns of all blocks together.
+        block_size: Columns per block.
         k: Scores per row.
 
     Returns:
         As `stable_topk`.
     """
-    values, indices = stable_topk(score(slice(0, block)), k)
-    for first in range(block, columns, block):
-        new_values, new_indices = stable_topk(score(slice(first, first + block)), k)
+    values, indices = stable_topk(score_block(slice(0, block_size)), k)
+    for first in range(block_size, num_columns, block_size):
+        new_values, new_indices = stable_topk(score_block(slice(first, first + block_size)), k)
         all_values = torch.cat([values, new_values], dim=1)
         all_indices = torch.cat([indices, new_indices + first], dim=1)
         # the sort is stable: of equal values, those of earlier blocks stay first
@@ -132,12 +135,12 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     indices = indices.gather(1, order)
     if bool(tied.any()):
         values[tied], indices[tied] = (
-            part[:, :k] for part in scores[tied].sort(dim=1, descending=True, stable=True)
+            result[:, :k] for result in scores[tied].sort(dim=1, descending=True, stable=True)
         )
     return values, indices
 
 
-def _check(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMetric) -> None:
+def _check_inputs(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMetric) -> None:
     """Check queries (Q, D) and items (M, D), M at least 1; raises TypeError or ValueError.
 
     The values of a `MeanTrace` are not checked again: it comes from disk, block by block, already checked.
@@ -151,19 +154,20 @@ def _check(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMet
             raise ValueError(f"{name} must be (rows, D), not {tuple(mean.shape)}")
     if queries.dim != items.mean.shape[1]:
         raise ValueError(
-            f"queries have {queries.dim} dimensions, items have {items.mean.shape[1]}: they come from different models"
+            f"queries have {queries.dim} dimensions, items have {items.mean.shape[1]}: they are from different models. "
+            "Embed both with one model."
         )
     if not len(items.mean):
-        raise ValueError("items are empty")
+        raise ValueError("items are empty: at least one is needed")
 
 
-def _vectors(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
+def _similarity_vectors(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
     """Vectors (rows, D) whose products are similarities up to the offsets: the means, of unit length for cosine."""
     mean = z.mean.to(compute_dtype(z.mean))
     return torch.nn.functional.normalize(mean, dim=-1) if metric == "cosine" else mean
 
 
-def _offsets(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
+def _similarity_offsets(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
     """The term of each row that is added to all its similarities, (rows,): (1 - |mean|^2 - trace)/2; 0 for cosine."""
     mean = z.mean.to(compute_dtype(z.mean))
     if metric == "cosine":

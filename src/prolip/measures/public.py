@@ -42,7 +42,7 @@ def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
     Returns:
         (N, M).
     """
-    a, b = _check_crossed(a, b)
+    a, b = _check_all_pairs(a, b)
     squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
     with torch.autocast(a.device.type, enabled=False):
         products = a.mean @ b.mean.mT
@@ -57,7 +57,8 @@ def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float 
         a: (..., D).
         b: (..., D).
         form: `exact` is the integral; `published` is Eq. 4 as printed (no constants, other factors on log sigma^2).
-        eps: A logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0: no change.
+        eps: A logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C of Eq. 4, as in the inclusion loss. 0: no
+            change.
 
     Returns:
         (...,).
@@ -68,7 +69,7 @@ def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float 
 
 
 def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
-    """`log_inclusion` of all pairs, block by block.
+    """`log_inclusion` of all pairs, in tiles, so that memory stays bounded.
 
     Args:
         a: (N, D).
@@ -80,7 +81,7 @@ def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps:
         (N, M).
     """
     _check_options(form, eps)
-    a, b = _check_variances(*_check_crossed(a, b))
+    a, b = _check_variances(*_check_all_pairs(a, b))
     if _needs_autograd_path(a, b):
         terms = partial(formulas.log_inclusion, form=form, eps=eps)
         return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
@@ -108,7 +109,7 @@ def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.
 
 
 def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
-    """`inclusion` of all pairs, H(a_i in b_j), block by block.
+    """`inclusion` of all pairs, H(a_i in b_j), in tiles, so that memory stays bounded.
 
     Args:
         a: (N, D).
@@ -120,7 +121,7 @@ def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: flo
         (N, M).
     """
     _check_options(form, eps)
-    a, b = _check_variances(*_check_crossed(a, b))
+    a, b = _check_variances(*_check_all_pairs(a, b))
     if _needs_autograd_path(a, b):
         terms = partial(formulas.inclusion, form=form, eps=eps)
         return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
@@ -144,7 +145,7 @@ def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
 
 
 def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """`log_containment` of all pairs, block by block.
+    """`log_containment` of all pairs, in tiles, so that memory stays bounded.
 
     Args:
         a: (N, D).
@@ -154,7 +155,7 @@ def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> T
     Returns:
         (N, M).
     """
-    a, b = _check_variances(*_check_crossed(a, b))
+    a, b = _check_variances(*_check_all_pairs(a, b))
     half_width = box_half_width(a.dim, mass)
     if not _needs_autograd_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
         return containment_kernel.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
@@ -166,7 +167,7 @@ def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
     """Probability that a draw of a falls into the central box of b that holds `mass` of b, row by row.
 
     The box is the product of D equal-mass intervals about b's mean. Near 1 only if b covers a in every
-    dimension, near 0 both ways if they are disjoint, `mass` if they are equal. Not in the paper.
+    dimension, near 0 for a in b and for b in a if they are disjoint, `mass` if they are equal. Not in the paper.
 
     Args:
         a: (..., D).
@@ -180,7 +181,7 @@ def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
 
 
 def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """`containment` of all pairs, block by block.
+    """`containment` of all pairs, in tiles, so that memory stays bounded.
 
     Args:
         a: (N, D).
@@ -233,7 +234,7 @@ def log_density(points: Tensor, z: Gaussian) -> Tensor:
     points, z = check_points(points, "points"), check_gaussian(z, "z")
     if points.shape[-1] != z.dim:
         raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
-    _check_rows(points.shape, z.shape, "points", "z")
+    _check_rows_broadcast(points.shape, z.shape, "points", "z")
     dtype = compute_dtype(points, z.mean, z.log_var)
     (z,) = _check_variances(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
     return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
@@ -242,8 +243,8 @@ def log_density(points: Tensor, z: Gaussian) -> Tensor:
 def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     """log density of all points under all Gaussians, by two matrix products.
 
-    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where even
-    that is too little, differences are taken first, block by block.
+    The terms of the expanded square cancel (eight digits are lost for sigma about 1e-4), so float64 is used. Where
+    that is not enough, the differences x - mean are computed instead, in tiles.
 
     Args:
         points: (..., N, D).
@@ -284,9 +285,9 @@ def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
 
 
 def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
-    """As `_expanded_log_density`, but differences are squared, block by block.
+    """As `_expanded_log_density`, but from the differences x - mean, in tiles, so that memory stays bounded.
 
-    For variances so small that the expanded square would cancel. Leading axes are looped over.
+    For variances so small that the terms of the expanded square would cancel. Leading axes are looped over.
     """
 
     # `sum_terms` passes four tensors; points have no log_var, so that x is given twice and the second is ignored
@@ -294,8 +295,10 @@ def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
         return formulas.log_density(points, mean, log_var)
 
     flat = [t.reshape(-1, *t.shape[-2:]) for t in (x, mean, log_var)]
-    values = [all_pairs.sum_terms(terms, x, x, mean, log_var) for x, mean, log_var in zip(*flat, strict=True)]
-    return torch.stack(values).reshape(*x.shape[:-1], mean.shape[-2])
+    matrices = [
+        all_pairs.sum_terms(terms, x, x, mean, log_var) for x, mean, log_var in zip(*flat, strict=True)
+    ]  # (N, M) each
+    return torch.stack(matrices).reshape(*x.shape[:-1], mean.shape[-2])
 
 
 def box_half_width(dims: int, mass: float) -> float:
@@ -306,7 +309,7 @@ def box_half_width(dims: int, mass: float) -> float:
         mass: Probability of the box, at least 1e-6 and below 1.
 
     Returns:
-        In sigmas.
+        The half width, in sigmas.
     """
     if not 1e-6 <= mass < 1.0:
         raise ValueError(f"mass must be at least 1e-6 and below 1, not {mass}")
@@ -315,21 +318,21 @@ def box_half_width(dims: int, mass: float) -> float:
 
 
 def _check_paired(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """Check a and b for row-by-row measures; returns both in one dtype."""
-    _check_both(a, b)
-    _check_rows(a.shape, b.shape, "a", "b")
+    """Check a and b for row-by-row measures; returns both in one dtype. Raises TypeError or ValueError."""
+    _check_same_space(a, b)
+    _check_rows_broadcast(a.shape, b.shape, "a", "b")
     return _upcast(a, b), _upcast(b, a)
 
 
-def _check_crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """Check a (N, D) and b (M, D) for all-pairs measures; returns both in one dtype."""
-    _check_both(a, b)
+def _check_all_pairs(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Check a (N, D) and b (M, D) for all-pairs measures; returns both in one dtype. Raises TypeError or ValueError."""
+    _check_same_space(a, b)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError(f"all pairs need a (N, D) and b (M, D), not {tuple(a.shape)} and {tuple(b.shape)}")
     return _upcast(a, b), _upcast(b, a)
 
 
-def _check_both(a: Gaussian, b: Gaussian) -> None:
+def _check_same_space(a: Gaussian, b: Gaussian) -> None:
     """Check two Gaussians, which must have the same D and device; raises TypeError or ValueError."""
     check_gaussian(a, "a")
     check_gaussian(b, "b")
@@ -339,7 +342,7 @@ def _check_both(a: Gaussian, b: Gaussian) -> None:
         raise ValueError(f"a is on {a.device}, b on {b.device}")
 
 
-def _check_rows(shape1: torch.Size, shape2: torch.Size, name1: str, name2: str) -> None:
+def _check_rows_broadcast(shape1: torch.Size, shape2: torch.Size, name1: str, name2: str) -> None:
     """Raise ValueError unless two shapes (..., D) broadcast, for measures that take rows in pairs.
 
     name1 and name2 are the names of the arguments, for the message.
@@ -357,11 +360,14 @@ def _check_options(form: Form, eps: float) -> None:
     """Raise ValueError for an unknown form, or for an eps that would overflow."""
     require_choice(form, get_args(Form), "form")
     if not -1000.0 <= eps <= 80.0:
-        raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
+        raise ValueError(f"eps must be at least -1000 and at most 80, not {eps}: it is a logarithm")
 
 
 def _check_variances(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
-    """Raise for points, and for variances whose inverse overflows; returns the Gaussians."""
+    """Raise ValueError for zero variances and for those whose inverse overflows; returns the Gaussians unchanged.
+
+    Nothing is checked while torch.compile traces.
+    """
     if torch.compiler.is_compiling():
         return gaussians
     for z in gaussians:
