@@ -27,7 +27,7 @@ def chosen(embeddings, folder, keep_fraction=0.5):
 
 
 def kept_ids(selection):
-    return [one for part in selection.iter_parts(["id"]) for one in part.kept["id"].to_pylist()]
+    return [one for part in selection.iter_parts(["id"]) for one in part.kept_rows["id"].to_pylist()]
 
 
 def read_all_samples(folder):

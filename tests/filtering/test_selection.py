@@ -32,7 +32,7 @@ def test_selection_outcomes(tmp_path):
         *(SampleOutcome.KEPT if i in best else SampleOutcome.BELOW_THRESHOLD for i in range(7)),
         SampleOutcome.NO_SCORE,
     ]
-    kept = [index for part in chosen.iter_parts(["caption"]) for index in part.kept["index"].to_pylist()]
+    kept = [index for part in chosen.iter_parts(["caption"]) for index in part.kept_rows["index"].to_pylist()]
     assert set(kept) == best
 
 

@@ -19,7 +19,7 @@ def made(nano, tmp_path):
 def write(made, folder, **options):
     embeddings, selection = made
     claim_folder(folder, options or {"rank_by": "csd"})
-    return write_shards(folder, selection, embeddings, data=embeddings.header.data, kept=7, size=3)
+    return write_shards(folder, selection, embeddings, data=embeddings.header.data, num_kept=7, shard_size=3)
 
 
 def test_write_shards_writes_only_kept_samples(made, tmp_path):
@@ -29,7 +29,7 @@ def test_write_shards_writes_only_kept_samples(made, tmp_path):
     assert list(new) == kept_ids(made[1])
     assert all(members == old[key] for key, members in new.items())
     opened, source = open_data(tmp_path / "new"), open_data(tmp_path / "d")
-    indices = [n for part in made[1].iter_parts() for n in part.kept["index"].to_pylist()]
+    indices = [n for part in made[1].iter_parts() for n in part.kept_rows["index"].to_pylist()]
     assert len(opened) == 7
     for position, index in enumerate(indices):
         ours, theirs = opened.read(position), source.read(index)
@@ -79,7 +79,9 @@ def test_write_shards_makes_keys_unique(nano, tmp_path):
         (tmp_path / "d" / f"{shard}.tar").write_bytes(tar_bytes(list(files(range(2)))))
     embeddings = embed(nano, str(tmp_path / "d"), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
-    write_shards(tmp_path / "new", selection, embeddings, data=embeddings.header.data, kept=6, size=6)
+    write_shards(
+        tmp_path / "new", selection, embeddings, data=embeddings.header.data, num_kept=6, shard_size=6
+    )
     opened = open_data(tmp_path / "new")
     assert [opened.read(n).key for n in range(6)] == [
         "000000", "000001", "000000-1", "000001-1", "000000-2", "000001-2",

@@ -27,10 +27,10 @@ def assign_clusters(means: np.ndarray) -> np.ndarray:
     Returns:
         int32 (n, CLUSTERS_PER_ITEM), or fewer columns if there are fewer clusters.
     """
-    count = math.isqrt(len(means) - 1) + 1
-    centers = np.sort(np.random.default_rng(0).choice(len(means), count, replace=False))
+    num_clusters = math.isqrt(len(means) - 1) + 1
+    centers = np.sort(np.random.default_rng(0).choice(len(means), num_clusters, replace=False))
     center_means = torch.from_numpy(means[centers])
-    clusters = np.empty((len(means), min(CLUSTERS_PER_ITEM, count)), np.int32)
+    clusters = np.empty((len(means), min(CLUSTERS_PER_ITEM, num_clusters)), np.int32)
     for rows, block in _iter_blocks(means):
         clusters[rows] = (block @ center_means.mT).topk(clusters.shape[1], dim=1).indices.numpy()
     return clusters
@@ -52,7 +52,7 @@ def group_by_cluster(clusters: np.ndarray) -> list[np.ndarray]:
 
 
 def measure_cluster_recall(clusters: np.ndarray, means: np.ndarray, min_cosine: float) -> float | None:
-    """The fraction of similar pairs that share a cluster, over the pairs of a sample of items.
+    """Measure the fraction of similar pairs that share a cluster, over the pairs of a random sample of items.
 
     Args:
         clusters: int32 (n, c), of `assign_clusters`.
@@ -66,19 +66,19 @@ def measure_cluster_recall(clusters: np.ndarray, means: np.ndarray, min_cosine: 
         np.random.default_rng(1).choice(len(means), min(SAMPLED_ITEMS, len(means)), replace=False)
     )
     sample_means = torch.from_numpy(means[sample])
-    pairs = found = 0
+    num_similar = num_sharing = 0  # pairs
     for rows, block in _iter_blocks(means):
-        first, second = (sample_means @ block.mT >= min_cosine).numpy().nonzero()
-        a, b = sample[first], second + rows.start  # item numbers of both sides of each similar pair
+        sample_rows, block_rows = (sample_means @ block.mT >= min_cosine).numpy().nonzero()
+        a, b = sample[sample_rows], block_rows + rows.start  # item numbers of both sides of each similar pair
         a, b = a[a != b], b[a != b]  # an item is not its own duplicate
-        pairs += len(a)
+        num_similar += len(a)
         # whether any cluster of a is any cluster of b
-        found += int((clusters[a][:, :, None] == clusters[b][:, None]).any((1, 2)).sum())
-    return found / pairs if pairs else None
+        num_sharing += int((clusters[a][:, :, None] == clusters[b][:, None]).any((1, 2)).sum())
+    return num_sharing / num_similar if num_similar else None
 
 
 def _iter_blocks(means: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Consecutive rows of (n, D), `BLOCK` at most: their slice, and a copy of them in memory as a tensor."""
+    """Yield consecutive rows of means (n, D), at most `BLOCK` at a time: their slice, and a copy as a tensor."""
     for first in range(0, len(means), BLOCK):
         rows = slice(first, min(first + BLOCK, len(means)))
         yield rows, torch.from_numpy(np.array(means[rows]))

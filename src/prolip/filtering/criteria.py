@@ -17,7 +17,7 @@ class FilterScore:
     Attributes:
         name: Name of the criterion.
         column: Its column in the table of scores (filtering/scores.py).
-        sign: +1 if large values are good, -1 if small ones are.
+        sign: +1 if pairs with large values are kept, -1 if those with small ones are.
         requirement: What a sample must have, for messages.
         description: One line for reports.
     """

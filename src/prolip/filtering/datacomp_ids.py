@@ -40,19 +40,19 @@ def write_datacomp_ids(path: Path, selection: Selection) -> Path:
         ValueError: A kept sample has no uid.
     """
     column = get_uid_column(selection)
-    blocks = [parse_uids(part.kept[column], column) for part in selection.iter_parts([column])]
+    blocks = [parse_uids(part.kept_rows[column], column) for part in selection.iter_parts([column])]
     pairs = np.concatenate(blocks) if blocks else np.empty(0, UID_TYPE)
     pairs = pairs[np.lexsort((pairs["f1"], pairs["f0"]))]
 
-    def write(temporary: Path) -> None:
+    def write_npy(temporary: Path) -> None:
         with open(temporary, "wb") as file:
             np.save(file, pairs)
 
-    return atomic_write(path, write)
+    return atomic_write(path, write_npy)
 
 
 def has_uids(selection: Selection) -> bool:
-    """Whether all kept samples have a uid. An invalid value in a column `uid` is logged.
+    """Whether all kept samples have a uid. A warning is logged if a column `uid` has an invalid value.
 
     Args:
         selection: The outcome of every sample.
@@ -60,19 +60,19 @@ def has_uids(selection: Selection) -> bool:
     Returns:
         Whether there is a kept sample, and every one has a uid.
     """
-    column, seen = get_uid_column(selection), 0
+    column, num_kept = get_uid_column(selection), 0
     for part in selection.iter_parts([column]):
-        texts = part.kept[column]
-        if (invalid := _find_invalid_uid(texts)) is not None:
-            if column == "uid":
+        uids = part.kept_rows[column]
+        if (invalid := _find_invalid_uid(uids)) is not None:
+            if column == "uid":  # else it is the key of the sample, which need not be a uid
                 log.warning(
                     "ids.npy is not written: the uid %r does not have %d hexadecimal digits",
                     invalid,
                     UID_DIGITS,
                 )
             return False
-        seen += len(texts)
-    return seen > 0
+        num_kept += len(uids)
+    return num_kept > 0
 
 
 def get_uid_column(selection: Selection) -> str:
@@ -106,7 +106,7 @@ def parse_uids(texts: Any, column: str) -> np.ndarray:
     if invalid is not None:
         raise ValueError(
             f"the {column} {invalid!r} is not a uid of {UID_DIGITS} hexadecimal digits, so ids.npy can't be written: "
-            "choose the output parquet or shards"
+            "pass outputs parquet or shards"
         )
     nibbles = HEX_VALUES[_to_bytes(texts)].reshape(-1, 2)
     # two digits are a byte, and eight bytes, the most significant first, half of a uid: (n, 2)
@@ -121,15 +121,17 @@ def _find_invalid_uid(texts: Any) -> str | None:
     compute = import_extra("pyarrow.compute", "data")
     if not len(texts):
         return None
-    if not str(texts.type).endswith("string"):
+    if not str(texts.type).endswith("string"):  # numbers or the like: none is a uid
         return str(texts[0].as_py())
-    good = compute.match_substring_regex(texts, f"^[0-9a-fA-F]{{{UID_DIGITS}}}$").fill_null(False)
-    index = compute.index(good, False).as_py()
+    is_valid = compute.match_substring_regex(texts, f"^[0-9a-fA-F]{{{UID_DIGITS}}}$").fill_null(False)
+    index = compute.index(is_valid, False).as_py()
     return None if index < 0 else str(texts[index].as_py())
 
 
 def _to_bytes(texts: Any) -> np.ndarray:
     """uint8 (32 n,): the characters of a pyarrow column of n texts of 32 characters each."""
-    fixed = texts.combine_chunks().cast("binary").cast(import_extra("pyarrow", "data").binary(UID_DIGITS))
-    start = fixed.offset * UID_DIGITS
-    return np.frombuffer(fixed.buffers()[1], np.uint8)[start : start + UID_DIGITS * len(fixed)]
+    fixed_width = (
+        texts.combine_chunks().cast("binary").cast(import_extra("pyarrow", "data").binary(UID_DIGITS))
+    )
+    start = fixed_width.offset * UID_DIGITS
+    return np.frombuffer(fixed_width.buffers()[1], np.uint8)[start : start + UID_DIGITS * len(fixed_width)]

@@ -41,11 +41,13 @@ ROW_COLUMN = {"images": "image_row", "captions": "text_row"}
 """The column of the scores with the row in the part of the embeddings, by what is compared."""
 COPY_COLUMN = {"images": "pixel_digest", "captions": "caption"}
 """The column of the scores that exact copies have in common, by what is compared."""
+NO_ROW = -1
+"""In place of a row: the sample has no image, or no text."""
 
 
 @dataclass(frozen=True, eq=False)
 class NearDuplicates:
-    """The n pairs above the threshold by rank, the best first.
+    """Which of the n pairs above the threshold are near-duplicates. Pairs are in the order of rank, the best first.
 
     Attributes:
         part: int64 (n,): part of the embeddings that holds the sample.
@@ -66,13 +68,13 @@ class NearDuplicates:
         return int((self.better != NO_DUPLICATE).sum())
 
     def dropped_in_part(self, part: int) -> np.ndarray:
-        """Sample indices of a part that are dropped as duplicates.
+        """Find the samples of a part that are dropped as duplicates.
 
         Args:
             part: Index of the part.
 
         Returns:
-            int64 (k,), in the order of ranks.
+            int64 (k,): their indices, in the order of ranks.
         """
         parts, indices = self._dropped
         first, last = np.searchsorted(parts, [part, part + 1])
@@ -86,7 +88,7 @@ class NearDuplicates:
         return self.part[ranks], self.index[ranks]
 
     def list_pairs(self, max_pairs: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """The dropped pairs with the best ranks, and what they duplicate.
+        """List the dropped pairs with the best ranks, and what they duplicate.
 
         Args:
             max_pairs: How many to list at most.
@@ -127,7 +129,7 @@ def find_near_duplicates(
         For every pair above the threshold whether it is kept, or which better pair it duplicates.
     """
     kinds = ("images", "captions") if kind == "both" else (kind,)
-    kept = _read_kept(scores, criterion, threshold, kinds)
+    kept = _read_kept_pairs(scores, criterion, threshold, kinds)
     # ~ reverses the order: the largest score first, equal ones in data order
     order = np.argsort(~to_sort_keys(kept.score), kind="stable")
     relations: list[SimilarityRelation] = []
@@ -137,7 +139,7 @@ def find_near_duplicates(
         relations.append(GroupSimilarity(group_equal_texts(kept.copy_keys[compared])[order]))
         means = _load_means(embeddings, kept.part, kept.rows[compared], order, temp_folder)
         if len(order) <= MAX_EXACT:
-            groups = [np.arange(len(order))]
+            groups = [np.arange(len(order))]  # one group: all are compared with all
         else:
             clusters = assign_clusters(means)
             groups = group_by_cluster(clusters)
@@ -147,15 +149,14 @@ def find_near_duplicates(
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _KeptPairs:
     """The n pairs above the threshold, in data order.
 
     Attributes:
         part: int64 (n,): part of the embeddings.
         index: int64 (n,): index of the sample.
         score: float32 (n,), larger is better.
-        rows: By what is compared, int64 (n,): row of the image or text in its part; NO_DUPLICATE (-1) if there is
-            none.
+        rows: By what is compared, int64 (n,): row of the image or text in its part; NO_ROW (-1) if there is none.
         copy_keys: By what is compared, a pyarrow column of n texts that are equal for exact copies (`COPY_COLUMN`).
     """
 
@@ -166,10 +167,13 @@ class _Kept:
     copy_keys: dict[str, Any]
 
 
-def _read_kept(
+def _read_kept_pairs(
     scores: ScoreCache, criterion: FilterScore, threshold: Threshold, kinds: tuple[str, ...]
-) -> _Kept:
-    """Read the pairs above the threshold, of all parts. `kinds`: what is compared, images, captions or both."""
+) -> _KeptPairs:
+    """Read the pairs above the threshold, of all parts, from the cached scores.
+
+    `kinds`: what is compared, images, captions or both; only columns that these need are read.
+    """
     arrow = import_extra("pyarrow", "data")
     threshold_filter = ThresholdFilter(threshold)
     tables, kept_scores, parts = [], [], []
@@ -181,11 +185,11 @@ def _read_kept(
         kept_scores.append(best.score[is_kept])
         parts.append(np.full(len(kept_scores[-1]), best.part))
     table = arrow.concat_tables(tables)
-    return _Kept(
+    return _KeptPairs(
         np.concatenate(parts),
         table["index"].to_numpy(),
         np.concatenate(kept_scores),
-        {kind: table[ROW_COLUMN[kind]].fill_null(NO_DUPLICATE).to_numpy() for kind in kinds},
+        {kind: table[ROW_COLUMN[kind]].fill_null(NO_ROW).to_numpy() for kind in kinds},
         {kind: table[COPY_COLUMN[kind]] for kind in kinds},
     )
 
@@ -200,8 +204,8 @@ def group_equal_texts(texts: Any) -> np.ndarray:
         int64 (n,): equal integers for equal texts; NO_DUPLICATE for nulls.
     """
     compute = import_extra("pyarrow.compute", "data")
-    long = texts.cast("large_string")  # texts may have more than 2 GiB together
-    normalized = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
+    large_texts = texts.cast("large_string")  # texts may have more than 2 GiB together
+    normalized = compute.utf8_lower(compute.utf8_trim_whitespace(large_texts)).combine_chunks()
     groups: np.ndarray = (
         normalized.dictionary_encode().indices.fill_null(NO_DUPLICATE).to_numpy().astype(np.int64)
     )
@@ -216,7 +220,7 @@ def _load_means(
     Args:
         embeddings: What `prolip embed` wrote.
         parts: int64 (n,), increasing: part of each pair.
-        rows: int64 (n,): row in the part; NO_DUPLICATE (-1): none.
+        rows: int64 (n,): row in the part; NO_ROW (-1): none.
         order: int64 (n,): the pairs by rank, the best first.
         temp_folder: Folder for the temporary file, which has no name.
 
@@ -231,14 +235,14 @@ def _load_means(
     with TemporaryFile(dir=temp_folder) as file:
         means = np.memmap(file, np.float32, "w+", shape=shape)  # outlives the closed file
     for part, items in _group_by_part(parts):
-        items = items[rows[items] != NO_DUPLICATE]
+        items = items[rows[items] != NO_ROW]
         block = column_to_tensor(embeddings.read_part(part, ["mean"])["mean"])[rows[items]]
         means[rank[items]] = torch.nn.functional.normalize(block, dim=1).numpy()
     return means
 
 
 def _group_by_part(parts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each part, and the positions of its items, int64; `parts` (n,) is increasing."""
+    """Yield each part with the positions of its items in `parts` (n,), which is increasing."""
     unique, starts = np.unique(parts, return_index=True)
     for part, items in zip(unique, np.split(np.arange(len(parts)), starts[1:]), strict=True):
         yield int(part), items

@@ -58,16 +58,19 @@ def find_examples(selection: Selection, count: int = COUNT) -> FilterExamples:
     Returns:
         The examples of each list.
     """
-    best, just_kept = _Top(count, SampleOutcome.KEPT, 1), _Top(count, SampleOutcome.KEPT, -1)
-    just_dropped = _Top(count, SampleOutcome.BELOW_THRESHOLD, 1)
-    worst = _Top(count, SampleOutcome.BELOW_THRESHOLD, -1)
-    groups = (best, just_kept, just_dropped, worst)
+    best, just_kept = (
+        _ExtremeSamples(count, SampleOutcome.KEPT, 1),
+        _ExtremeSamples(count, SampleOutcome.KEPT, -1),
+    )
+    just_dropped = _ExtremeSamples(count, SampleOutcome.BELOW_THRESHOLD, 1)
+    worst = _ExtremeSamples(count, SampleOutcome.BELOW_THRESHOLD, -1)
+    lists = (best, just_kept, just_dropped, worst)
     for part_outcomes in selection.iter_parts():
-        for group in groups:
-            group.add(part_outcomes)
+        for samples in lists:
+            samples.add(part_outcomes)
     pairs = [] if selection.duplicates is None else selection.duplicates.list_pairs(count)
-    wanted = [key for group in groups for key in group.list_samples()]
-    rows = _read_examples(selection, [*wanted, *(key for pair in pairs for key in pair)])
+    keys = [key for samples in lists for key in samples.list_samples()]
+    rows = _read_examples(selection, [*keys, *(key for pair in pairs for key in pair)])
     return FilterExamples(
         best=[rows[key] for key in best.list_samples()],
         just_kept=[rows[key] for key in just_kept.list_samples()[::-1]],
@@ -78,36 +81,39 @@ def find_examples(selection: Selection, count: int = COUNT) -> FilterExamples:
 
 
 @dataclass
-class _Top:
+class _ExtremeSamples:
     """The `count` samples of one outcome with the largest scores (sign 1) or the smallest (-1); ties in data order.
 
     Attributes:
-        found: (-sign * score, part, sample index) of those found so far, the most extreme first.
+        samples: (-sign * score, part, sample index) of the most extreme samples so far, the most extreme first.
     """
 
     count: int
     outcome: SampleOutcome
     sign: int
-    found: list[tuple[float, int, int]] = field(default_factory=list)
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
 
     def add(self, part_outcomes: PartFilterOutcomes) -> None:
-        """Take the samples of another part into account."""
+        """Update `samples` by those of another part."""
         rows = np.flatnonzero(part_outcomes.outcome == self.outcome)
         rows = rows[np.argsort(-self.sign * part_outcomes.score[rows], kind="stable")[: self.count]]
         indices = part_outcomes.rows["index"].to_numpy()[rows].tolist()
         sort_values = (-self.sign * part_outcomes.score[rows]).tolist()
         new = [(value, part_outcomes.part, index) for value, index in zip(sort_values, indices, strict=True)]
-        self.found = heapq.nsmallest(self.count, [*self.found, *new])
+        self.samples = heapq.nsmallest(self.count, [*self.samples, *new])
 
     def list_samples(self) -> list[tuple[int, int]]:
         """(part, sample index) of each, the most extreme first."""
-        return [(part, index) for _, part, index in self.found]
+        return [(part, index) for _, part, index in self.samples]
 
 
 def _read_examples(
     selection: Selection, keys: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], FilterExample]:
-    """Read the best rows of samples, given and returned by (part, sample index); each part is read once."""
+    """Read the row of the best caption of some samples; each part is read once.
+
+    `keys` are (part, sample index); returns the examples by key.
+    """
     by_part: dict[int, list[int]] = {}
     for part, index in dict.fromkeys(keys):
         by_part.setdefault(part, []).append(index)
@@ -119,7 +125,10 @@ def _read_examples(
 
 
 def _read_part_examples(selection: Selection, part: int, indices: Sequence[int]) -> list[FilterExample]:
-    """Read the best rows of some samples, by their indices, of one part; in the order of the part."""
+    """Read the row of the best caption of some samples of one part, in the order of the part.
+
+    `indices` are sample indices.
+    """
     best = select_best_captions(selection.scores.read_part(part), part, selection.criterion)
-    wanted = np.flatnonzero(np.isin(best.rows["index"].to_numpy(), indices))
-    return [FilterExample(part, row) for row in best.rows.take(wanted).to_pylist()]
+    rows = np.flatnonzero(np.isin(best.rows["index"].to_numpy(), indices))
+    return [FilterExample(part, row) for row in best.rows.take(rows).to_pylist()]

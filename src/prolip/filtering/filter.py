@@ -107,11 +107,9 @@ def filter_pairs(
     """
     criterion, storage = get_criterion(rank_by), open_storage(out)
     if not isinstance(storage, LocalStorage):
-        raise ValueError(
-            f"{storage} is an object store, and the output of a filter must be a folder of this machine"
-        )
+        raise ValueError(f"{storage} is an object store, and out must be a folder of this machine")
     folder = storage.path
-    _check(keep_fraction, duplicates, duplicate_cosine, outputs, shard_size)
+    _check_arguments(keep_fraction, duplicates, duplicate_cosine, outputs, shard_size)
     data = None if isinstance(source, Source) else str(source)
     if data is not None and has_embeddings(data):
         _refuse_options(
@@ -123,17 +121,19 @@ def filter_pairs(
     else:
         if data is None and "shards" in (outputs or ()):
             raise ValueError(
-                "a source in memory can't be opened again to write shards: pass the path of the data"
+                "a source in memory can't be opened again to write shards: pass the path of the data as source"
             )
         if rank_by == "inclusion" and variances == "trace":
-            raise ValueError(f"rank_by inclusion needs {criterion.requirement}: leave out variances")
+            raise ValueError(
+                f"rank_by inclusion needs {criterion.requirement}: leave out variances, or pass full"
+            )
         embeddings = embed(
             _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
             variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH_SIZE,
             max_bad_fraction=MAX_BAD_FRACTION if max_bad_fraction is None else max_bad_fraction,
             device=device, progress=progress,
         )  # fmt: skip
-    _require_column(embeddings, ground_truth)
+    _require_ground_truth_column(embeddings, ground_truth)
     if not embeddings.part_indices or not len(embeddings):
         raise ValueError(
             f"no sample of {embeddings.header.data} could be embedded: see {embeddings.storage}/{ERRORS_FILE}"
@@ -156,13 +156,15 @@ def filter_pairs(
         claim_folder(
             folder / "shards", {**settings, "digest": digest, "shard_size": shard_size, "kept": counts.kept}
         )
-    paths = list(_write(outputs, folder, selection, embeddings, data, counts.kept, shard_size, progress))
+    paths = list(
+        _write_outputs(outputs, folder, selection, embeddings, data, counts.kept, shard_size, progress)
+    )
     errors = embeddings.count_errors()
     summary = {
         **settings,
         "data": embeddings.header.data,
         "model": embeddings.header.model,
-        **_count_outcomes(selection, counts, errors),
+        **_summarize_outcomes(selection, counts, errors),
         "written": [path.name for path in paths],
     }
     paths.append(write_json(folder / "filter.json", summary))
@@ -180,13 +182,13 @@ def _select(
     """
     scores = cache_scores(embeddings, folder / "scores", progress)
     threshold = _find_threshold(scores, criterion, keep_fraction, embeddings)
-    found = None if duplicates is None else find_near_duplicates(
+    near_duplicates = None if duplicates is None else find_near_duplicates(
         embeddings, scores, criterion, threshold, kind=duplicates, min_cosine=duplicate_cosine, temp_folder=folder
     )  # fmt: skip
-    return Selection(scores, criterion, threshold, found)
+    return Selection(scores, criterion, threshold, near_duplicates)
 
 
-def _check(
+def _check_arguments(
     keep_fraction: float,
     duplicates: str | None,
     duplicate_cosine: float,
@@ -206,21 +208,21 @@ def _check(
 
 def _refuse_options(data: str, **options: object) -> None:
     """Raise a ValueError if an option of embedding is set: on data that is already embedded it has no effect."""
-    if given := [name for name, value in options.items() if value is not None]:
-        raise ValueError(f"{data} is already embedded: leave out {', '.join(given)}")
+    if set_options := [name for name, value in options.items() if value is not None]:
+        raise ValueError(f"{data} is already embedded: leave out {', '.join(set_options)}")
 
 
 def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
-    """The model; a ValueError if it is None, since `source` is not embedded yet."""
+    """Return the model; raise a ValueError if it is None, since `source` is not embedded yet."""
     if model is None:
         raise ValueError(
-            f"{source} is not an embedding data set, so a model is needed to embed it: pass --model"
+            f"{source} is not an embedding data set, so a model is needed to embed it: pass model (--model)"
         )
     return model
 
 
-def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
-    """Raise a ValueError if the column of the ground truth, if one is named, is not a column of the scores."""
+def _require_ground_truth_column(embeddings: EmbeddingDataset, column: str | None) -> None:
+    """Raise a ValueError if `column`, that of the ground truth, is not a column of the scores. None passes."""
     if column is not None and column not in (columns := get_score_columns(embeddings.header)):
         raise ValueError(
             f"there is no column {column!r} for ground_truth; the columns are {join_names(columns, 30)}"
@@ -230,7 +232,7 @@ def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
 def _find_threshold(
     scores: ScoreCache, criterion: FilterScore, keep_fraction: float, embeddings: EmbeddingDataset
 ) -> Threshold:
-    """The threshold that keeps a fraction of the samples; a ValueError if no sample has a score by the criterion."""
+    """Find the threshold that keeps a fraction of the samples; a ValueError if no sample has a score."""
     threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep_fraction)
     if threshold.nan_count == threshold.total:
         raise ValueError(
@@ -240,9 +242,9 @@ def _find_threshold(
     return threshold
 
 
-def _write(
+def _write_outputs(
     outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset,
-    data: str | None, kept: int, size: int, progress: bool | None,
+    data: str | None, num_kept: int, shard_size: int, progress: bool | None,
 ) -> Iterator[Path]:  # fmt: skip
     """Write each output into `folder`, and yield the path of each when it is complete.
 
@@ -252,8 +254,8 @@ def _write(
         selection: The outcome of every sample.
         embeddings: Embeddings of these samples.
         data: The data, for shards; None: as in the header of the embeddings.
-        kept: Number of kept samples.
-        size: Samples per shard.
+        num_kept: Number of kept samples.
+        shard_size: Samples per shard.
         progress: Show a progress bar; None: if stderr is a terminal.
     """
     chosen = outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
@@ -263,16 +265,16 @@ def _write(
         yield write_parquet(folder / "subset.parquet", selection)
     if "shards" in chosen:
         write_shards(
-            folder / "shards", selection, embeddings, data=data or embeddings.header.data, kept=kept, size=size,
-            progress=progress,
+            folder / "shards", selection, embeddings, data=data or embeddings.header.data, num_kept=num_kept,
+            shard_size=shard_size, progress=progress,
         )  # fmt: skip
         yield folder / "shards"
 
 
-def _count_outcomes(selection: Selection, counts: FilterSummary, errors: ErrorCounts) -> dict[str, Any]:
-    """The part of filter.json about the result: counts, threshold, quantiles of scores, errors, recall of clusters.
+def _summarize_outcomes(selection: Selection, counts: FilterSummary, errors: ErrorCounts) -> dict[str, Any]:
+    """Make the part of filter.json about the result: counts, threshold, quantiles of scores, errors, cluster recall.
 
-    The threshold is a value of the criterion's column: the last one that is kept; None if nothing is, or it is
+    The threshold is the value of the criterion's column of the worst kept sample; None if nothing is kept, or if it is
     infinite.
     """
     score = selection.threshold.score

@@ -23,15 +23,16 @@ NO_DUPLICATE = -1
 
 
 class SimilarityRelation(Protocol):
-    """Which items are similar."""
+    """A rule that says which items are similar."""
 
     def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
         """Compare every undecided item with the better ones.
 
         Args:
             states: uint8 (n,): UNDECIDED, KEPT or DROPPED.
-            better: int64 (n,), written: the best kept item that is similar, if it is better than the present value.
-            must_wait: bool (n,), written: whether a better item that is undecided is similar.
+            better: int64 (n,), written: for each undecided item the best kept item that is similar and better than it,
+                unless the present value is an even better one.
+            must_wait: bool (n,), written: set to True where a better item that is undecided is similar.
         """
 
 
@@ -76,16 +77,16 @@ class GroupSimilarity:
             must_wait: bool (n,), written.
         """
         undecided = np.flatnonzero((states == UNDECIDED) & (self.groups != NO_DUPLICATE))
-        best_kept = self._best_of_groups(states == KEPT)[self.groups[undecided]]
-        found = best_kept < undecided
-        _set_better(better, undecided[found], best_kept[found])
-        best_undecided = self._best_of_groups(states == UNDECIDED)[self.groups[undecided]]
+        best_kept = self._find_best_of_groups(states == KEPT)[self.groups[undecided]]
+        has_better = best_kept < undecided
+        _record_better(better, undecided[has_better], best_kept[has_better])
+        best_undecided = self._find_best_of_groups(states == UNDECIDED)[self.groups[undecided]]
         must_wait[undecided] |= best_undecided < undecided
 
-    def _best_of_groups(self, is_wanted: np.ndarray) -> np.ndarray:
-        """The first wanted item of each group, int64 (groups,); n if there is none. `is_wanted`: bool (n,)."""
+    def _find_best_of_groups(self, mask: np.ndarray) -> np.ndarray:
+        """Find the best item of each group among those in `mask`, bool (n,): int64 (groups,); n if there is none."""
         best = np.full(self.groups.max(initial=NO_DUPLICATE) + 1, len(self.groups))
-        rows = np.flatnonzero(is_wanted & (self.groups != NO_DUPLICATE))
+        rows = np.flatnonzero(mask & (self.groups != NO_DUPLICATE))
         np.minimum.at(best, self.groups[rows], rows)
         return best
 
@@ -116,9 +117,9 @@ class CosineSimilarityTest:
             undecided = cluster[states[cluster] == UNDECIDED]
             others = cluster[states[cluster] != DROPPED]
             for first in range(0, len(undecided), BLOCK[0]):
-                self._compare(undecided[first : first + BLOCK[0]], others, states, better, must_wait)
+                self._compare_block(undecided[first : first + BLOCK[0]], others, states, better, must_wait)
 
-    def _compare(
+    def _compare_block(
         self,
         items: np.ndarray,
         others: np.ndarray,
@@ -135,22 +136,26 @@ class CosineSimilarityTest:
             better: int64 (n,), written.
             must_wait: bool (n,), written.
         """
-        left = torch.from_numpy(self.means[items])
+        item_means = torch.from_numpy(self.means[items])
         others = others[: np.searchsorted(others, items[-1])]  # only better ones count
         for first in range(0, len(others), BLOCK[1]):
             block = others[first : first + BLOCK[1]]
-            is_similar = (left @ torch.from_numpy(self.means[block]).mT >= self.min_cosine).numpy()
+            is_similar = (item_means @ torch.from_numpy(self.means[block]).mT >= self.min_cosine).numpy()
             is_similar &= block < items[:, None]  # (items, block); smaller numbers are better ranks
             to_kept, to_undecided = (
                 is_similar & (states[block] == KEPT),
                 is_similar & (states[block] == UNDECIDED),
             )
-            found = to_kept.any(1)
-            _set_better(better, items[found], block[to_kept[found].argmax(1)])
+            has_better = to_kept.any(1)
+            # argmax gives the first, which is the best, as a block is sorted by rank
+            _record_better(better, items[has_better], block[to_kept[has_better].argmax(1)])
             must_wait[items] |= to_undecided.any(1)
 
 
-def _set_better(better: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
-    """Write the better items `found` for the items `rows` into `better`, unless it has an even better one."""
-    known = better[rows]
-    better[rows] = np.where(known == NO_DUPLICATE, found, np.minimum(known, found))
+def _record_better(better: np.ndarray, items: np.ndarray, duplicates_of: np.ndarray) -> None:
+    """Write into `better` which kept item each of `items` duplicates, unless it has an even better one there.
+
+    `items` and `duplicates_of` are ranks, int64 (m,) each.
+    """
+    present = better[items]
+    better[items] = np.where(present == NO_DUPLICATE, duplicates_of, np.minimum(present, duplicates_of))

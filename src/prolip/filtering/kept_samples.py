@@ -69,9 +69,9 @@ def iter_kept_samples(
 
 
 def _iter_kept_rows(selection: Selection, columns: Any, skip: int) -> PartRows:
-    """Kept rows of each part, with `index` and these columns, without the first `skip` rows of all parts together."""
+    """Yield the kept rows of each part, with `index` and these columns, except the first `skip` rows of all parts."""
     for outcomes in selection.iter_parts(columns):
-        rows = outcomes.kept
+        rows = outcomes.kept_rows
         yield outcomes.part, rows.slice(skip)
         skip = max(0, skip - len(rows))
 
@@ -93,7 +93,7 @@ def _group_by_shard(source: TarShards, rows: PartRows) -> PartRows:
 
 
 def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
-    """(key, files) of the kept samples of tars.
+    """Yield (key, files) of the kept samples of tars.
 
     Each tar is read once, from front to back; a tar without kept samples is not opened.
 
@@ -102,43 +102,45 @@ def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, Sa
         rows: Kept rows by shard, with `index` and `id`.
     """
     for shard, tables in groupby(rows, key=itemgetter(0)):
-        wanted = {index: key for _, table in tables for index, key in _iter_keys(table)}
-        if wanted:
-            yield from _read_tar(paths[shard], wanted)
+        keys = {index: key for _, table in tables for index, key in _iter_keys(table)}
+        if keys:
+            yield from _read_tar(paths[shard], keys)
 
 
 def _iter_keys(table: Any) -> Iterator[tuple[int, str]]:
-    """(sample index, key) of each row."""
+    """Yield (sample index, key) of each row."""
     return zip(table["index"].to_pylist(), table["id"].to_pylist(), strict=True)
 
 
-def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFiles]]:
-    """(key, files) of some samples of a tar.
+def _read_tar(path: str, keys: dict[int, str]) -> Iterator[tuple[str, SampleFiles]]:
+    """Yield (key, files) of some samples of a tar.
 
     Args:
         path: Path or address of the tar.
-        wanted: Sample indices in the tar, increasing, and the keys that they had when they were embedded.
+        keys: Of the samples to read: the key that each had when it was embedded, by sample index, increasing.
 
     Raises:
         ValueError: The tar can't be read, or has other samples at these indices.
     """
-    last = max(wanted)
+    last_index = max(keys)
     try:
         with open_stream(path) as file:
             for index, sample in enumerate(iter_samples(StreamReader(file))):
-                if index in wanted:
-                    if sample.key.encode("utf-8", "backslashreplace").decode() != wanted[index]:
-                        raise _make_changed_error(path, wanted[index])
+                if index in keys:
+                    if sample.key.encode("utf-8", "backslashreplace").decode() != keys[index]:
+                        raise _make_changed_error(path, keys[index])
                     yield sample.key, sample.files
-                if index == last:
+                if index == last_index:
                     return
     except (TarDamageError, UnreachableError) as error:
         raise ValueError(f"{redact_secrets(path)} can't be read again: {error}") from None
-    raise _make_changed_error(path, wanted[last])
+    raise _make_changed_error(path, keys[last_index])
 
 
 def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
-    """(new key, files) of the kept samples of other data than tars: image, best caption, and all columns as JSON.
+    """Yield (key, files) of the kept samples of other data than tars: image, best caption, and all columns as JSON.
+
+    The key is the sample's index, in 12 digits.
 
     Raises:
         ValueError: A sample can't be read again.
@@ -148,12 +150,15 @@ def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFi
             try:
                 sample = source.read(row["index"])
             except BadSampleError as error:
-                raise ValueError(f"a kept sample can't be read again: {error}") from None
+                raise ValueError(f"the kept sample {row['index']} can't be read again: {error}") from None
             yield f"{row['index']:012d}", _make_files(sample, row)
 
 
 def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
-    """Files of a sample by extension: the image, txt if it has a caption, and json. `row`: its row of the scores."""
+    """Make the files of a sample, by extension: the image, txt if it has a caption, and json.
+
+    `row` is its row of the scores; values that are not None go into the json.
+    """
     metadata = {name: value for name, value in row.items() if value is not None}
     metadata |= {"captions": list(sample.captions)}
     extension, content = _read_image_file(sample.image)
@@ -168,9 +173,7 @@ def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
         ValueError: There is no image (b"").
     """
     if image == b"":
-        raise ValueError(
-            "captions without images can't be written as shards: choose the output parquet or ids"
-        )
+        raise ValueError("captions without images can't be written as shards: pass outputs parquet or ids")
     if not isinstance(image, Image.Image):
         content = image if isinstance(image, bytes) else image.read_bytes()
         with Image.open(io.BytesIO(content)) as opened_image:
@@ -183,8 +186,8 @@ def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
 
 
 def _make_changed_error(path: str, key: str) -> ValueError:
-    """The error for a tar that holds another sample than that with this key where it was embedded."""
+    """Make the error for a tar in which the sample with this key is no longer at the position where it was embedded."""
     return ValueError(
         f"{redact_secrets(path)} has changed since it was embedded: the sample {key} is not at its position; "
-        "embed the data again"
+        "embed the data again with `prolip embed`"
     )

@@ -25,17 +25,17 @@ def write_parquet(path: Path, selection: Selection) -> Path:
     Returns:
         The path.
     """
-    return atomic_write(path, partial(_write, selection=selection))
+    return atomic_write(path, partial(_write_kept_rows, selection=selection))
 
 
-def _write(path: Path, selection: Selection) -> None:
-    """Write the kept rows of each part, with its index in the column `part`, to a file at `path`."""
+def _write_kept_rows(path: Path, selection: Selection) -> None:
+    """Write the kept rows of each part, with the index of the part in a column `part`, to a file at `path`."""
     arrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
     columns = [name for name in selection.scores.columns if name not in EMBEDDING_ROWS]
     writer = None
     try:
         for outcomes in selection.iter_parts(columns):
-            rows = outcomes.kept.select(columns)
+            rows = outcomes.kept_rows.select(columns)
             rows = rows.add_column(0, "part", arrow.array(np.full(len(rows), outcomes.part, np.int32)))
             if writer is None:
                 writer = parquet.ParquetWriter(path, rows.schema)

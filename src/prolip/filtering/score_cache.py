@@ -67,8 +67,8 @@ class ScoreCache:
         Returns:
             An iterator over parts, in order.
         """
-        wanted = [*dict.fromkeys(["index", criterion.column, *columns])]
-        return (select_best_captions(self.read_part(part, wanted), part, criterion) for part in self.parts)
+        names = [*dict.fromkeys(["index", criterion.column, *columns])]
+        return (select_best_captions(self.read_part(part, names), part, criterion) for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,12 @@ def select_best_captions(table: Any, part: int, criterion: FilterScore) -> BestS
     """
     values = table[criterion.column].to_numpy(zero_copy_only=False).astype(np.float32)
     score = criterion.sign * values
-    chosen = find_first_best(table["index"].to_numpy(), to_sort_keys(score))
-    return BestScores(part, score[chosen], table.take(chosen))
+    best_rows = find_first_best(table["index"].to_numpy(), to_sort_keys(score))
+    return BestScores(part, score[best_rows], table.take(best_rows))
 
 
 def find_first_best(indices: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The first row with the largest key of each sample.
+    """Find the first row with the largest key of each sample.
 
     Args:
         indices: (n,), sorted: the sample of each row.
@@ -161,12 +161,12 @@ def _read_digest(path: Path) -> str | None:
 
 
 def _claim_folder(embeddings: EmbeddingDataset, folder: Path) -> None:
-    """Record in the folder which embeddings its scores belong to, so that it is never filled from two.
+    """Write into the folder which embeddings its scores belong to, so that it never gets the scores of two data sets.
 
-    If that is recorded already, temporary files of killed processes are removed.
+    If the same is recorded there already, temporary files of killed processes are removed.
 
     Raises:
-        ValueError: It belongs to other embeddings, or to another version.
+        ValueError: The folder belongs to other embeddings, or to another version.
     """
     header = embeddings.header
     expected = {
@@ -182,15 +182,16 @@ def _claim_folder(embeddings: EmbeddingDataset, folder: Path) -> None:
     }
     if not (folder / FILE).exists():
         write_json(folder / FILE, expected)
-    elif (found := read_json(folder / FILE)) != expected:
-        if found.get("version") != VERSION:
+    elif (recorded := read_json(folder / FILE)) != expected:
+        if recorded.get("version") != VERSION:
             raise ValueError(
-                f"{folder} holds scores of version {found.get('version')}, not {VERSION}: remove that folder, and the "
-                "scores are computed again"
+                f"{folder} holds scores of version {recorded.get('version')}, not {VERSION}: remove that folder, and "
+                "the scores are computed again"
             )
-        differing = sorted(name for name in expected if found.get(name) != expected[name])
+        differing = sorted(name for name in expected if recorded.get(name) != expected[name])
         raise ValueError(
-            f"{folder} holds the scores of other embeddings ({', '.join(differing)} differ): choose another folder"
+            f"{folder} holds the scores of other embeddings ({', '.join(differing)} differ): pass another folder as "
+            "out, or remove this one"
         )
     else:
         remove_temporary_files(folder)

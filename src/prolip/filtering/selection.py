@@ -49,7 +49,7 @@ class PartFilterOutcomes:
     rows: Any
 
     @property
-    def kept(self) -> Any:
+    def kept_rows(self) -> Any:
         """The rows of kept samples, a pyarrow table."""
         return self.rows.take(np.flatnonzero(self.outcome == SampleOutcome.KEPT))
 
@@ -85,6 +85,6 @@ class Selection:
             outcome = np.where(is_kept, SampleOutcome.KEPT, SampleOutcome.BELOW_THRESHOLD).astype(np.uint8)
             outcome[np.isnan(best.score)] = SampleOutcome.NO_SCORE
             if self.duplicates is not None:
-                dropped = self.duplicates.dropped_in_part(best.part)
-                outcome[np.isin(best.rows["index"].to_numpy(), dropped)] = SampleOutcome.DUPLICATE
+                duplicates = self.duplicates.dropped_in_part(best.part)
+                outcome[np.isin(best.rows["index"].to_numpy(), duplicates)] = SampleOutcome.DUPLICATE
             yield PartFilterOutcomes(best.part, best.score, outcome, best.rows)

@@ -38,7 +38,7 @@ class GroundTruthAgreement:
         column: Name of the column.
         precision: Fraction of kept samples that match.
         recall: Fraction of matching samples that are kept.
-        chance_precision, chance_recall: Both for keeping as many at random.
+        chance_precision, chance_recall: Precision and recall expected if as many samples were kept at random.
         unknown: Number of samples where the column is null; they count for nothing else.
     """
 
@@ -78,7 +78,7 @@ class FilterSummary:
         """The summary, ready for JSON."""
         return {
             "outcomes": {OUTCOME_NAMES[outcome]: count for outcome, count in self.outcomes.items()},
-            "quantiles": None if self.histogram is None else _quantiles(self.histogram),
+            "quantiles": None if self.histogram is None else _compute_quantiles(self.histogram),
             "ground_truth": None if self.ground_truth is None else asdict(self.ground_truth),
         }
 
@@ -112,18 +112,18 @@ class _OutcomeCounter:
         column: Column of the ground truth; None: none.
         counts: Samples by `SampleOutcome`.
         minimum, maximum: Range of the finite scores; minimum > maximum if there is none.
-        known, right: Samples whose ground truth is known, and those of them that match.
-        known_kept, right_kept: The same among kept samples.
+        num_known, num_matching: Samples whose ground truth is known, and those of them that match.
+        num_known_kept, num_matching_kept: The same among kept samples.
     """
 
     column: str | None
     counts: Counter[int] = field(default_factory=Counter)
     minimum: float = np.inf
     maximum: float = -np.inf
-    known: int = 0
-    right: int = 0
-    known_kept: int = 0
-    right_kept: int = 0
+    num_known: int = 0
+    num_matching: int = 0
+    num_known_kept: int = 0
+    num_matching_kept: int = 0
 
     def add(self, part: PartFilterOutcomes) -> None:
         """Count the samples of another part."""
@@ -133,16 +133,16 @@ class _OutcomeCounter:
             self.minimum = min(self.minimum, float(finite.min()))
             self.maximum = max(self.maximum, float(finite.max()))
         if self.column is not None:
-            self._compare(part, self.column)
+            self._count_matching(part, self.column)
 
-    def _compare(self, part: PartFilterOutcomes, column: str) -> None:
+    def _count_matching(self, part: PartFilterOutcomes, column: str) -> None:
         """Count the samples of a part by the ground truth in a column, and whether they are kept."""
-        right, known = _read_ground_truth(part.rows[column], column)
-        kept = part.outcome == SampleOutcome.KEPT
-        self.known += int(known.sum())
-        self.right += int(right.sum())
-        self.known_kept += int((known & kept).sum())
-        self.right_kept += int((right & kept).sum())
+        is_matching, is_known = _read_ground_truth(part.rows[column], column)
+        is_kept = part.outcome == SampleOutcome.KEPT
+        self.num_known += int(is_known.sum())
+        self.num_matching += int(is_matching.sum())
+        self.num_known_kept += int((is_known & is_kept).sum())
+        self.num_matching_kept += int((is_matching & is_kept).sum())
 
     def count_outcomes(self) -> dict[SampleOutcome, int]:
         """Number of samples by outcome, 0 included."""
@@ -154,11 +154,11 @@ class _OutcomeCounter:
             return None
         return GroundTruthAgreement(
             self.column,
-            precision=_fraction(self.right_kept, self.known_kept),
-            recall=_fraction(self.right_kept, self.right),
-            chance_precision=_fraction(self.right, self.known),
-            chance_recall=_fraction(self.known_kept, self.known),
-            unknown=self.counts.total() - self.known,
+            precision=_divide(self.num_matching_kept, self.num_known_kept),
+            recall=_divide(self.num_matching_kept, self.num_matching),
+            chance_precision=_divide(self.num_matching, self.num_known),
+            chance_recall=_divide(self.num_known_kept, self.num_known),
+            unknown=self.counts.total() - self.num_known,
         )
 
 
@@ -182,41 +182,44 @@ def _read_ground_truth(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.nan_to_num(values) != 0, ~np.isnan(values)
 
 
-def _fraction(count: int, total: int) -> float | None:
+def _divide(count: int, total: int) -> float | None:
     """count / total; None if total is 0."""
     return count / total if total else None
 
 
 def _make_histogram(selection: Selection, limits: tuple[float, float]) -> Histogram:
-    """Count scores in `BINS` bins, in one pass over all parts. Infinite scores and NaN are excluded.
+    """Count the scores of kept and of dropped samples in `BINS` bins, in one pass over all parts.
+
+    Infinite scores and NaN are excluded.
 
     `limits`: smallest and largest score. The edges are values of the criterion's column: scores with their sign
     undone.
     """
     sign = selection.criterion.sign
     low, high = sorted(sign * end for end in limits)
+    # if all scores are equal, the range is widened a little: edges must increase
     edges = np.linspace(low, high if high > low else low + max(abs(low), 1.0) * 1e-6, BINS + 1)
     kept, dropped = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
     for part in selection.iter_parts():
         finite = np.isfinite(part.score)
-        for counts, chosen in (
+        for counts, in_group in (
             (kept, part.outcome == SampleOutcome.KEPT),
             (dropped, part.outcome != SampleOutcome.KEPT),
         ):
-            counts += np.histogram(sign * part.score[finite & chosen].astype(np.float64), edges)[0]
+            counts += np.histogram(sign * part.score[finite & in_group].astype(np.float64), edges)[0]
     return Histogram(edges, kept, dropped)
 
 
-def _quantiles(histogram: Histogram) -> dict[str, dict[str, float] | None]:
-    """Quantiles of the scores of kept and of dropped samples; None where there are none."""
+def _compute_quantiles(histogram: Histogram) -> dict[str, dict[str, float] | None]:
+    """Compute the quantiles of the scores of kept and of dropped samples; None where there are none."""
     return {
-        name: _quantiles_of_counts(counts, histogram.edges)
+        name: _compute_binned_quantiles(counts, histogram.edges)
         for name, counts in (("kept", histogram.kept), ("dropped", histogram.dropped))
     }
 
 
-def _quantiles_of_counts(counts: np.ndarray, edges: np.ndarray) -> dict[str, float] | None:
-    """Approximate quantiles of binned values, by quantile; None if there are no values.
+def _compute_binned_quantiles(counts: np.ndarray, edges: np.ndarray) -> dict[str, float] | None:
+    """Compute approximate quantiles of binned values, by quantile ("0.5"); None if there are no values.
 
     Each is the upper edge of the bin in which the quantile lies; for the minimum (quantile 0), the lower edge.
     """

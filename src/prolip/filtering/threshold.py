@@ -84,20 +84,22 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
         The threshold, to be applied to the scores in the same order (`ThresholdFilter`).
     """
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
-    upper = sum((count_upper_key_halves(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
-    total, nan_count = int(upper.sum()), int(upper[NAN_KEY])
-    upper[NAN_KEY] = 0
-    kept = min(round(keep_fraction * total), total - nan_count)
-    if kept == 0:
+    upper_counts = sum((count_upper_key_halves(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
+    total, nan_count = int(upper_counts.sum()), int(upper_counts[NAN_KEY])
+    upper_counts[NAN_KEY] = 0
+    num_kept = min(round(keep_fraction * total), total - nan_count)
+    if num_kept == 0:  # no key is above the largest, and no tie is kept
         return Threshold(2**32 - 1, 0, total, nan_count)
-    half, kept_in_bin = _find_bin(upper, kept)
-    lower = sum((count_lower_key_halves(scores, half) for scores in iter_scores()), np.zeros(HALF, np.int64))
-    rest, ties = _find_bin(lower, kept_in_bin)
-    return Threshold(half * HALF + rest, ties, total, nan_count)
+    upper_half, rank_in_bin = _find_bin(upper_counts, num_kept)
+    lower_counts = sum(
+        (count_lower_key_halves(scores, upper_half) for scores in iter_scores()), np.zeros(HALF, np.int64)
+    )
+    lower_half, ties = _find_bin(lower_counts, rank_in_bin)
+    return Threshold(upper_half * HALF + lower_half, ties, total, nan_count)
 
 
 def count_upper_key_halves(scores: np.ndarray) -> np.ndarray:
-    """Count how often each upper half of a key occurs.
+    """Count how often each upper half (16 bits) of a sort key occurs.
 
     Args:
         scores: float32 (n,).
@@ -108,18 +110,18 @@ def count_upper_key_halves(scores: np.ndarray) -> np.ndarray:
     return np.bincount(to_sort_keys(scores) >> 16, minlength=HALF)
 
 
-def count_lower_key_halves(scores: np.ndarray, half: int) -> np.ndarray:
+def count_lower_key_halves(scores: np.ndarray, upper_half: int) -> np.ndarray:
     """Count how often each lower half of a key occurs under one upper half.
 
     Args:
         scores: float32 (n,).
-        half: The upper half.
+        upper_half: The upper 16 bits of the keys that are counted.
 
     Returns:
         int64 (65536,).
     """
     keys = to_sort_keys(scores)
-    return np.bincount(keys[keys >> 16 == half] & (HALF - 1), minlength=HALF)
+    return np.bincount(keys[keys >> 16 == upper_half] & (HALF - 1), minlength=HALF)
 
 
 def _find_bin(counts: np.ndarray, rank: int) -> tuple[int, int]:
@@ -132,9 +134,9 @@ def _find_bin(counts: np.ndarray, rank: int) -> tuple[int, int]:
     Returns:
         The bin, and the rank of the value within that bin, from 1.
     """
-    above = np.cumsum(counts[::-1])
-    index = int(np.searchsorted(above, rank))
-    return len(counts) - 1 - index, rank - int(above[index - 1] if index else 0)
+    cumulative = np.cumsum(counts[::-1])  # values in the largest bin, in the two largest, ...
+    index = int(np.searchsorted(cumulative, rank))
+    return len(counts) - 1 - index, rank - int(cumulative[index - 1] if index else 0)
 
 
 class ThresholdFilter:
@@ -144,10 +146,10 @@ class ThresholdFilter:
     """
 
     def __init__(self, threshold: Threshold) -> None:
-        self._threshold, self._ties = threshold, threshold.ties
+        self._threshold, self._ties_left = threshold, threshold.ties
 
     def apply(self, scores: np.ndarray) -> np.ndarray:
-        """Decide about the next block of scores.
+        """Decide which scores of the next block are kept. Counts the ties that it keeps.
 
         Args:
             scores: float32 (n,), larger is better.
@@ -156,8 +158,8 @@ class ThresholdFilter:
             bool (n,): which of them are kept.
         """
         keys = to_sort_keys(scores)
-        tied = np.flatnonzero(keys == self._threshold.key)[: self._ties]
-        self._ties -= len(tied)
+        tied = np.flatnonzero(keys == self._threshold.key)[: self._ties_left]
+        self._ties_left -= len(tied)
         is_kept = keys > self._threshold.key
         is_kept[tied] = True
         return is_kept
