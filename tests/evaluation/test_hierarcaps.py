@@ -225,6 +225,14 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
     assert "23.3" in text
 
 
+def test_tables_of_chains_of_one_level_have_no_order():
+    order = hierarcaps.evaluate_chain_uncertainty(torch.tensor([[0.5], [0.25]]))
+    assert order["adjacent_order"] is None
+    [table] = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
+    assert [list(column.cells) for column in table.columns] == [["0"], ["0.375"], ["–"]]
+    assert "contrary" not in table.caption
+
+
 def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
     order = hierarcaps.evaluate_chain_uncertainty(torch.rand(20, 3, generator=generator))
     [table] = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})

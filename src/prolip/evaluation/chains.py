@@ -18,7 +18,9 @@ BLOCK_ROWS = 1024
 
 
 def adjacent_order(uncertainty: Tensor) -> float | None:
-    """Fraction of adjacent levels whose uncertainty falls (appendix, "More discussions for human preference").
+    """Fraction of pairs of adjacent levels, over all chains, whose uncertainty falls.
+
+    The paper reports it in the appendix, "More discussions for human preference".
 
     Args:
         uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific. Equal values don't fall.
@@ -72,9 +74,10 @@ def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
     Returns:
         precision: visited captions of the own chain / visited captions.
         recall: fraction of the L captions of the chain that are visited.
-        any_recall: fraction of images for which any of them is. (The paper's "R@1" may be either.)
+        any_recall: fraction of images for which at least one caption of the chain is visited. (The paper's "R@1" may
+            be recall or any_recall.)
     """
-    hits = _visited_levels(visited, chains)
+    hits = _are_levels_visited(visited, chains)
     ordered = visited.sort(dim=1).values
     is_first = torch.ones_like(ordered, dtype=torch.bool)  # so that repeats count once
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -88,25 +91,25 @@ def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
     }
 
 
-def root_scores(found: Tensor, chains: Tensor) -> dict[str, float]:
-    """Recall of roots alone.
+def root_scores(root_captions: Tensor, chains: Tensor) -> dict[str, float]:
+    """Recall of a chain by the one caption at the root of each traversal.
 
     Args:
-        found: The caption nearest to each image's root, int64 (N,).
+        root_captions: The caption nearest to each image's root, int64 (N,).
         chains: Captions of each image's own chain, int64 (N, L).
 
     Returns:
-        root_recall: fraction of images for which this caption is one of the own chain (the release's `any_recall` of
-            its root-only mode).
+        root_recall: fraction of images for which this caption is one of the own chain (`any_recall` of the root-only
+            mode of the authors' public code).
         root_mean_recall: `recall` of `traversal_scores` for this one caption: root_recall / L if the captions of a
             chain differ.
         root_level_0: fraction of images for which it is the most general caption of the chain.
     """
-    scores = traversal_scores(found[:, None], chains)
+    scores = traversal_scores(root_captions[:, None], chains)
     return {
         "root_recall": scores["any_recall"],
         "root_mean_recall": scores["recall"],
-        "root_level_0": (found == chains[:, 0]).double().mean().item(),
+        "root_level_0": (root_captions == chains[:, 0]).double().mean().item(),
     }
 
 
@@ -119,11 +122,12 @@ def score_radial_protocol(
     *,
     steps: int = 50,
 ) -> dict[str, Any]:
-    """HierarCaps' own protocol (Alper and Averbuch-Elor, 2024), as their public evaluation has it.
+    """Precision, recall and d_corr by HierarCaps' own protocol (Alper and Averbuch-Elor, 2024; their public code).
 
     The root is the text "". Radii are Euclidean distances of caption means from it; `steps` thresholds are evenly
     spaced from the smallest to the largest radius. At each threshold the caption nearest to the *image* by cosine,
-    among those within it, is retrieved. An image may have several chains; a level is recalled if that of any chain is.
+    among those within it, is retrieved. An image may have several chains; a level counts as recalled if the caption of
+    this level of any of its chains is retrieved.
 
     Args:
         images: The images, (I, D).
@@ -137,14 +141,14 @@ def score_radial_protocol(
         steps, metric ("cosine"), precision and recall of the set of retrieved captions, d_corr (`kendall_by_level` of
         the radii).
     """
-    radius = _radius(captions, null)
-    order = radius.argsort(stable=True)
-    sorted_radius = radius[order]
-    thresholds = torch.linspace(float(sorted_radius[0]), float(sorted_radius[-1]), steps, dtype=torch.float64)
-    num_within = torch.searchsorted(sorted_radius, thresholds, right=True)
+    radii = _radii_from_root(captions, null)
+    order = radii.argsort(stable=True)
+    sorted_radii = radii[order]
+    thresholds = torch.linspace(float(sorted_radii[0]), float(sorted_radii[-1]), steps, dtype=torch.float64)
+    num_within = torch.searchsorted(sorted_radii, thresholds, right=True)
     num_within[-1] = len(order)  # the last threshold is the largest radius, despite rounding by linspace
     retrieved = []
-    for rows in _blocks(len(images)):
+    for rows in _split_rows(len(images)):
         # the best among the k captions nearest to the root, for all k at once
         best = similarity(images[rows], captions[order], "cosine").cummax(1).indices
         retrieved.append(order[best[:, num_within.clamp_min(1) - 1]])
@@ -154,7 +158,7 @@ def score_radial_protocol(
         "metric": "cosine",
         "precision": precision,
         "recall": recall,
-        "d_corr": kendall_by_level(radius[chains]),
+        "d_corr": kendall_by_level(radii[chains]),
     }
 
 
@@ -164,32 +168,37 @@ def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Ten
     retrieved: int64 (I, S), the captions that each image retrieved; repeats count once.
     chains, image_of_chain: see `score_radial_protocol`.
     """
-    count = int(max(retrieved.max(), chains.max())) + 1
+    num_captions = int(max(retrieved.max(), chains.max())) + 1
     images = torch.arange(len(retrieved))
     # a pair of image and caption as one integer, so that sets of pairs are sets of integers
-    pairs = (images[:, None] * count + retrieved).flatten().unique()
-    own_pairs = image_of_chain[:, None] * count + chains  # (N, L)
-    image, is_own = pairs // count, torch.isin(pairs, own_pairs).double()
+    pairs = (images[:, None] * num_captions + retrieved).flatten().unique()
+    own_pairs = image_of_chain[:, None] * num_captions + chains  # (N, L)
+    image, is_own = pairs // num_captions, torch.isin(pairs, own_pairs).double()
     hits = torch.zeros(len(retrieved)).double().index_add(0, image, is_own)
     precision = hits / image.bincount(minlength=len(retrieved))
-    found = torch.isin(own_pairs, pairs).double()
-    by_level = torch.zeros(len(retrieved), chains.shape[1]).double().index_add(0, image_of_chain, found)
+    is_retrieved = torch.isin(own_pairs, pairs).double()
+    by_level = (
+        torch.zeros(len(retrieved), chains.shape[1]).double().index_add(0, image_of_chain, is_retrieved)
+    )
     has_chain = torch.isin(images, image_of_chain)
     return precision[has_chain].mean().item(), (by_level[has_chain] > 0).double().mean().item()
 
 
-def _visited_levels(visited: Tensor, chains: Tensor) -> Tensor:
-    """Whether each caption of the own chain is visited: bool (N, L)."""
+def _are_levels_visited(visited: Tensor, chains: Tensor) -> Tensor:
+    """Whether each caption of an image's own chain is visited, bool (N, L). Arguments: see `traversal_scores`."""
     return torch.stack([(visited == level[:, None]).any(1) for level in chains.unbind(1)], 1)
 
 
-def _radius(captions: Gaussian, null: Gaussian) -> Tensor:
-    """Distance of each caption's mean from that of the root, float64 (M,). Differences come first: no digits cancel."""
+def _radii_from_root(captions: Gaussian, null: Gaussian) -> Tensor:
+    """Distance of each caption's mean from the mean of the text "", the root: float64 (M,).
+
+    Norms of differences, not differences of squared norms, in which digits of close means would cancel.
+    """
     means = captions.mean.to(compute_dtype(captions.mean)).double()
     distance: Tensor = torch.linalg.vector_norm(means - null.mean.double().reshape(1, -1), dim=-1)
     return distance
 
 
-def _blocks(count: int) -> list[slice]:
+def _split_rows(count: int) -> list[slice]:
     """Slices of at most BLOCK_ROWS rows that cover `count` rows."""
     return [slice(first, first + BLOCK_ROWS) for first in range(0, count, BLOCK_ROWS)]

@@ -33,7 +33,7 @@ from prolip.retrieval.traversal.traverse import (
 
 BINS = 40
 """Bins of the histogram of uncertainty."""
-LEVELS = 4
+PAPER_LEVELS = 4
 """Levels of the paper's chains: only chains of this length are shown with the paper's values."""
 
 
@@ -45,7 +45,7 @@ def evaluate_hierarcaps(
     form: Form = "exact",
     steps: int = 50,
 ) -> dict[str, Any]:
-    """Evaluate a model on HierarCaps. (The release's settings are metric="cosine", form="published".)
+    """Evaluate a model on HierarCaps. (The authors' public code has metric="cosine", form="published".)
 
     Args:
         embedder: The model, and how to embed with it.
@@ -66,8 +66,8 @@ def evaluate_hierarcaps(
     if data.images:
         encoded = embedder.embed_images(ImageList(data.path, data.images))
         bad = len(encoded.errors)
-        image_rows, used = _find_image_rows(data.image_index, encoded.indices)
-        chains = data.chains[used]
+        image_rows, has_image = _find_image_rows(data.image_index, encoded.indices)
+        chains = data.chains[has_image]
         traversal = evaluate_traversal(
             encoded.images[image_rows], captions, null, chains, metric=metric, form=form, steps=steps
         )
@@ -90,7 +90,7 @@ def evaluate_hierarcaps(
 def evaluate_chain_uncertainty(
     uncertainty: Tensor, log_ambiguity: Tensor | None = None
 ) -> dict[str, Any] | None:
-    """Order of the uncertainty along chains.
+    """Measure whether uncertainty falls along chains, from general to specific captions.
 
     Args:
         uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific.
@@ -98,7 +98,8 @@ def evaluate_chain_uncertainty(
 
     Returns:
         None for a deterministic model, else
-        adjacent_order, level_pairs, kendall: see `chains`. kendall is that of falling uncertainty, 1 is perfect.
+        adjacent_order, level_pairs, kendall: `adjacent_order`, `compare_level_pairs` and `kendall_by_level` of
+            `prolip.evaluation.chains`. kendall is that of -uncertainty: 1 if it falls along every chain.
         by_level: for each level {mean, quartiles}.
         histogram: {edges, counts: for each level its counts}.
         ambiguity: {spearman, by_level}, Spearman's correlation with the true log-ambiguity; None if that is unknown.
@@ -141,7 +142,7 @@ def evaluate_traversal(
     form: Form = "exact",
     steps: int = 50,
 ) -> list[dict[str, Any]]:
-    """Traverse from each image to each kind of root.
+    """Traverse from each image to each kind of root; score the captions visited and the caption at the root.
 
     Args:
         images: The image of each chain, (N, D).
@@ -153,9 +154,9 @@ def evaluate_traversal(
         steps: Steps of a traversal.
 
     Returns:
-        One row for each root, and for its query (the image, or the caption nearest to it): root, root_of ("image",
-        "caption", None for the null root), `chains.traversal_scores` and `chains.root_scores`. A deterministic model
-        has the null root only.
+        One dict for each kind of root and each query that it is found for (the image, or the caption nearest to it):
+        root, root_of ("image", "caption"; None for the null root, which has no query), and the values of
+        `chains.traversal_scores` and `chains.root_scores`. A deterministic model has the null root only.
     """
     probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (images, captions))
     settings: list[tuple[Root, RootOf]] = [("null", "image")]
@@ -192,31 +193,39 @@ def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
     """
     tables = []
     if result["uncertainty"] is not None:
-        tables.append(_order_table(result["uncertainty"]))
+        tables.append(_uncertainty_order_table(result["uncertainty"]))
     if result["traversal"] is not None:
         tables.append(_traversal_table(result))
     return tables
 
 
-def _order_table(uncertainty: Mapping[str, Any]) -> Table:
-    """Table of `evaluate_chain_uncertainty`: mean uncertainty by level, percent of chains by pair of levels."""
-    order, paper = map(format_percent, (uncertainty["adjacent_order"], paper_numbers.ADJACENT_ORDER))
+def _uncertainty_order_table(uncertainty: Mapping[str, Any]) -> Table:
+    """Table of the result of `evaluate_chain_uncertainty`.
+
+    For each level, its mean uncertainty and the percent of chains in which it is more uncertain than each other level.
+    """
+    adjacent_order = uncertainty["adjacent_order"]  # None for chains of one level
+    order, paper = map(format_percent, (adjacent_order, paper_numbers.ADJACENT_ORDER))
     title = f"HierarCaps: {order} % of adjacent levels in order (paper {paper})"
-    levels = len(uncertainty["by_level"])
-    note = "in percent of chains; the paper's in parentheses" if levels == LEVELS else "in percent of chains"
-    if uncertainty["adjacent_order"] < 0.5:
+    num_levels = len(uncertainty["by_level"])
+    note = (
+        "in percent of chains; the paper's in parentheses"
+        if num_levels == PAPER_LEVELS
+        else "in percent of chains"
+    )
+    if adjacent_order is not None and adjacent_order < 0.5:
         note += ". General captions are less uncertain than specific ones here, contrary to what is expected"
-    headings = ("mean uncertainty", *(f"above level {level}" for level in range(levels)))
+    headings = ("mean uncertainty", *(f"more uncertain than level {level}" for level in range(num_levels)))
     table = make_table(title, ["level"], headings, caption=note)
     rows = zip(uncertainty["by_level"], uncertainty["level_pairs"], strict=True)
     for i, (summary, fractions) in enumerate(rows):
-        percents = (_format_level_pair(fraction, i, j, levels) for j, fraction in enumerate(fractions))
+        percents = (_format_level_pair(fraction, i, j, num_levels) for j, fraction in enumerate(fractions))
         table.add_row(str(i), format_number(summary["mean"]), *percents)
     return table
 
 
 def _traversal_table(result: Mapping[str, Any]) -> Table:
-    """Table of the traversal by root, the data set's own protocol, and the rows of the paper, in percent."""
+    """Table of precision and recall in percent: traversals by root, the data set's own protocol, the paper's rows."""
     title = f"HierarCaps: traversal of {result['radial']['steps']} steps, in percent"
     headings = ("precision", "recall", "any recall", "root recall")
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result["bad"]))
@@ -230,21 +239,24 @@ def _traversal_table(result: Mapping[str, Any]) -> Table:
     table.add_section()
     for name in paper_numbers.HIERARCAPS.rows:
         row = paper_numbers.HIERARCAPS.row(name)
-        precision, recall, root = (row[column] for column in paper_numbers.HIERARCAPS.columns)
+        precision, recall, root_recall = (row[column] for column in paper_numbers.HIERARCAPS.columns)
         table.add_row(  # the paper doesn't say which recall its own is
             f"paper: {name}",
             "",
             format_percent(precision),
             f"{format_percent(recall)} ?",
             "",
-            format_percent(root),
+            format_percent(root_recall),
         )
     return table
 
 
-def _format_level_pair(fraction: float | None, i: int, j: int, levels: int) -> str:
-    """Percent of chains with level i more uncertain than level j, and the paper's value if it has one (i < j of 4)."""
-    if fraction is None or i >= j or levels != LEVELS:
+def _format_level_pair(fraction: float | None, i: int, j: int, num_levels: int) -> str:
+    """Format a fraction of chains, those whose level i is more uncertain than level j, in percent.
+
+    The paper's value follows in parentheses if it has one: for i < j and chains of PAPER_LEVELS levels.
+    """
+    if fraction is None or i >= j or num_levels != PAPER_LEVELS:
         return format_percent(fraction)
     paper = paper_numbers.LEVEL_PAIRS.get((i, j))
     printed = f"≥ {format_percent(paper_numbers.FAR_LEVEL_PAIRS)}" if paper is None else format_percent(paper)
@@ -257,11 +269,11 @@ def _count_in_bins(values: Tensor, edges: Tensor) -> list[int]:
 
 
 def _find_image_rows(image_index: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the images of chains among those that could be read.
+    """Find the row of each chain's image among the images that could be read.
 
     image_index: int64 (N,), the index of each chain's image in the data.
     indices:     int64 (I,), increasing: the index of each encoded image in the data.
-    Returns the rows of the images of the chains that have one, and which chains these are, bool (N,).
+    Returns the rows, int64, one for each chain whose image could be read; and which chains these are, bool (N,).
     """
-    used = torch.isin(image_index, indices)
-    return torch.searchsorted(indices, image_index[used]), used
+    has_image = torch.isin(image_index, indices)
+    return torch.searchsorted(indices, image_index[has_image]), has_image
