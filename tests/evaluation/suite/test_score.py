@@ -1,5 +1,7 @@
 """Metrics of each kind of task, against scikit-learn and loops."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -74,7 +76,10 @@ def test_metadata_picks_fields_by_name():
     rows = [[3, 2016, 7], [0, 2017, 8.0]]
     assert score.read_metadata(task, make_metadata(rows), ["region"]).tolist() == [[3], [0]]
     assert score.read_metadata(task, make_metadata(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
-    for row, message in (([], "no .npy"), (None, "no .npy"), ([-1, 2], "region"), ([0.5], "region")):
+    for row, message in (
+        ([], "fewer than 1 values"), (None, "its .npy is missing"), ([-1, 2], "region"), ([0.5], "region"),
+        ([math.nan], "region"), ([math.inf], "region"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=rf"k0.*{message}"):
             score.read_metadata(task, make_metadata([row]), ["region"])
 
@@ -225,7 +230,7 @@ def test_cosine_looks_at_means_alone(draw):
 
 
 def test_read_metadata_names_the_sample_with_too_few_fields():
-    with pytest.raises(ValueError, match=r"k0 has no \.npy"):
+    with pytest.raises(ValueError, match=r"k0.*fewer than 3 values \(region, year, y\)"):
         score.read_metadata(get_task("wilds/fmow"), make_metadata([[3, 2016]]), ["y"])
 
 

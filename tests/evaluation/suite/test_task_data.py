@@ -127,15 +127,15 @@ def test_invalid_state_json_fails_one_task_only(tmp_path, drawn, mnist, entries)
     lines = evaluate_suite(
         Embedder(model=tree.varied_model()), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"]
     )
-    assert lines[0]["error"] == f"{folder / 'state.json'}: _data_files must be a list of file names"
+    assert lines[0]["error"].startswith(f"{folder / 'state.json'}: _data_files")
     assert "metrics" in lines[1]
 
 
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        ("[]", "must name its splits"),
-        ("[3]", "must name its splits"),
+        ("[]", "dataset_dict.json must"),
+        ("[3]", "dataset_dict.json must"),
         ('["dev"]', "dev/state.json is missing"),
     ],
 )

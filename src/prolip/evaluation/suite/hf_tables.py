@@ -58,18 +58,19 @@ def find_table_files(folder: Path) -> TableFiles:
             return _find_saved_files(candidate)
     if files := sorted(folder.rglob("*-test*.arrow")):
         if len(versions := {file.parent for file in files}) > 1:
-            found = join_names(sorted(map(str, versions)), 2)
+            folders = join_names(sorted(map(str, versions)), 2)
             raise ValueError(
-                f"{folder} holds several versions of the data: {found}. Remove all but one of them"
+                f"{folder} holds several versions of the data: {folders}. Remove all but one of these folders"
             )
         return TableFiles("cached", files[0].parent, tuple(files))
     raise FileNotFoundError(
-        f"{folder} holds no shards (test/nshards.txt, test/0.tar), no .parquet files and no data set of `datasets`"
+        f"{folder} holds no shards (test/nshards.txt, test/0.tar), no .parquet files and no data set of `datasets`. "
+        "Download the task's data again (docs/evaluation.md describes the layout)"
     )
 
 
 def _find_saved_files(folder: Path) -> TableFiles:
-    """The Arrow files that the state.json of a folder by `datasets.save_to_disk` lists."""
+    """The Arrow files of a folder written by `datasets.save_to_disk`, as its state.json lists them."""
     return TableFiles(
         "saved", folder, tuple(list_data_files(folder, read_json(folder / "state.json"), "_data_files"))
     )
@@ -87,8 +88,13 @@ class TableRowGroup(NamedTuple):
     group: int | None
     columns: tuple[str, ...]
 
+    def describe_row(self, row: int) -> str:
+        """The location of a row, counted from 0, for messages; there it is counted from 1."""
+        group = "" if self.group is None else f" of row group {self.group}"
+        return f"{self.path}: row {row + 1}{group}"
+
     def load(self) -> ArrowRows:
-        """Read the columns of this part into memory; ValueError if one is missing."""
+        """Read the columns of these rows into memory; ValueError if the file has no such column."""
         if self.group is None:
             table = open_arrow_file(self.path)
             return ArrowRows(table.select(_require_columns(self.columns, table.schema.names, self.path)))
@@ -97,46 +103,48 @@ class TableRowGroup(NamedTuple):
             return ArrowRows(file.read_row_group(self.group, columns=columns, use_threads=False))
 
 
-def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TableRowGroup]:
-    """List the parts of a data set.
+def list_row_groups(tables: TableFiles, columns: Sequence[str]) -> list[TableRowGroup]:
+    """List the row groups of a data set, without reading their rows.
 
     Args:
         tables: Tables of `find_table_files`.
         columns: The only columns that `TableRowGroup.load` reads.
 
     Returns:
-        The parts, in the order of their rows.
+        The row groups, in the order of their rows.
 
     Raises:
         ValueError: The folder was saved as a selection of rows, which Arrow files alone don't describe.
     """
     if tables.kind == "saved" and read_json(tables.folder / "state.json").get("_indices_data_files"):
         raise ValueError(
-            f"{tables.folder} is a selection of rows. Call flatten_indices() on it and save it again"
+            f"{tables.folder} was saved as a selection of rows. Open it with datasets.load_from_disk, call "
+            "flatten_indices() on it, and save the result with save_to_disk"
         )
-    parts: list[TableRowGroup] = []
+    row_groups: list[TableRowGroup] = []
     for file in tables.files:
-        groups: Sequence[int | None] = [None]
+        group_indices: Sequence[int | None] = [None]  # a whole Arrow file
         if tables.kind == "parquet":
             with arrow_errors(file), import_extra("pyarrow.parquet", "data").ParquetFile(file) as opened:
-                groups = range(opened.metadata.num_row_groups)
-        parts += [TableRowGroup(file, group, tuple(columns)) for group in groups]
-    return parts
+                group_indices = range(opened.metadata.num_row_groups)
+        row_groups += [TableRowGroup(file, group, tuple(columns)) for group in group_indices]
+    return row_groups
 
 
-def _require_columns(wanted: Sequence[str], names: Sequence[str], path: Path) -> list[str]:
-    """The wanted columns as a list; ValueError if the table at `path` lacks one. names: the columns that it has."""
-    if missing := [name for name in wanted if name not in names]:
+def _require_columns(columns: Sequence[str], names: Sequence[str], path: Path) -> list[str]:
+    """`columns` as a list; ValueError if one isn't among `names`, the columns of the table at `path`."""
+    if missing := [name for name in columns if name not in names]:
         raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {join_names(names, 12)}")
-    return list(wanted)
+    return list(columns)
 
 
 class ImageCell(NamedTuple):
     """The position of an image in a table.
 
-    part: Index of the part.
-    row:  Row in the part.
+    part: Index of the row group in `list_row_groups`.
+    row:  Row in the row group.
     item: Index in the list that the cell holds; None: the cell holds one image.
+    The names of the class and of its fields are hashed by `TableImages.fingerprint`: they can't change.
     """
 
     part: int
@@ -145,11 +153,11 @@ class ImageCell(NamedTuple):
 
 
 class TableImages:
-    """A Source of images in table cells. One part stays in memory, so cells should be sorted by part.
+    """A Source of images in table cells. One row group stays in memory, so cells should be sorted by row group.
 
     Args:
         folder: The data set; names the source in messages.
-        parts: Parts of `list_parts`.
+        row_groups: Row groups of `list_row_groups`.
         cells: Position of each sample's image.
         image_column: The column that holds images.
         caption_column: The column that holds a caption or a list of captions; None: samples have no captions.
@@ -158,16 +166,17 @@ class TableImages:
     def __init__(
         self,
         folder: Path,
-        parts: Sequence[TableRowGroup],
+        row_groups: Sequence[TableRowGroup],
         cells: Sequence[ImageCell],
         image_column: str,
         caption_column: str | None,
     ) -> None:
         self.name = str(folder)
-        self._parts, self._cells = tuple(parts), tuple(cells)
+        self._row_groups, self._cells = tuple(row_groups), tuple(cells)
         self._image_column, self._caption_column = image_column, caption_column
         self._lock = threading.Lock()
-        self._last: tuple[int, ArrowRows] | None = None
+        # index and rows of the row group that was read last
+        self._loaded: tuple[int, ArrowRows] | None = None
 
     @property
     def chunks(self) -> np.ndarray:
@@ -178,7 +187,7 @@ class TableImages:
         return len(self._cells)
 
     def read(self, index: int) -> Sample:
-        """Read a sample; loads the part of its table unless it is the one that was read last.
+        """Read a sample; loads its row group unless that is the one that was read last.
 
         Args:
             index: Index of the sample, from 0.
@@ -190,22 +199,24 @@ class TableImages:
             BadSampleError: The image or the captions can't be used.
         """
         require_index(index, len(self))
-        part, row, item = self._cells[index]
-        path = self._parts[part].path
-        location = f"{path}: row {row + 1} of part {part}" + ("" if item is None else f", image {item}")
-        values = self._load(part).row(row, location)
+        group, row, item = self._cells[index]
+        row_group = self._row_groups[group]
+        location = row_group.describe_row(row) + ("" if item is None else f", image {item}")
+        values = self._load(group).row(row, location)
         image = values[self._image_column] if item is None else values[self._image_column][item]
         captions = (
             () if self._caption_column is None else parse_captions([values[self._caption_column]], location)
         )
-        return Sample(str(index), location, _read_image(image, path.parent, location), captions)
+        return Sample(
+            str(index), location, _parse_image_or_path(image, row_group.path.parent, location), captions
+        )
 
-    def _load(self, part: int) -> ArrowRows:
-        """The rows of a part; read from disk unless it is the part that was read last."""
+    def _load(self, group: int) -> ArrowRows:
+        """The rows of a row group; reads them from disk and keeps them, unless they were read last."""
         with self._lock:  # samples are read by threads
-            if self._last is None or self._last[0] != part:
-                self._last = (part, self._parts[part].load())
-            return self._last[1]
+            if self._loaded is None or self._loaded[0] != group:
+                self._loaded = (group, self._row_groups[group].load())
+            return self._loaded[1]
 
     def fingerprint(self) -> str:
         """Digest of the names and sizes of the files, and of which images and captions are read (see `Source`)."""
@@ -216,18 +227,21 @@ class TableImages:
 
     def files(self) -> list[Path]:
         """The table files, each once."""
-        return list(dict.fromkeys(part.path for part in self._parts))
+        return list(dict.fromkeys(row_group.path for row_group in self._row_groups))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the lock, which can't be pickled, and without the loaded part."""
-        return {**self.__dict__, "_lock": None, "_last": None}
+        """Pickle without the lock, which can't be pickled, and without the loaded rows."""
+        return {**self.__dict__, "_lock": None, "_loaded": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
 
-def _read_image(value: Any, folder: Path, location: str) -> bytes | Path:
-    """The image as bytes, or as the path of a file next to the table or in `images` there; else BadSampleError."""
+def _parse_image_or_path(value: Any, folder: Path, location: str) -> bytes | Path:
+    """The image of a cell: its bytes, or the path of its file in `folder` (that of the table) or in `folder`/images.
+
+    Raises BadSampleError if the value is neither, or if there is no such file.
+    """
     try:
         return parse_image(value, folder, location)
     except BadSampleError as error:

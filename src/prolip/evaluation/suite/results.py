@@ -30,17 +30,17 @@ def read_results(path: Path) -> list[TaskResult]:
     """
     if not path.is_file():
         return []
-    found: dict[str, TaskResult] = {}
-    for text in path.read_bytes().split(b"\n"):
+    result_of_subject: dict[str, TaskResult] = {}
+    for line in path.read_bytes().split(b"\n"):
         try:
-            line = json.loads(text)
+            result = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if _is_result(line):
-            subject = json.dumps([line[name] for name in SUBJECT_KEYS])
-            found.pop(subject, None)  # the order is that of the newest results
-            found[subject] = line
-    return list(found.values())
+        if _is_result(result):
+            subject = json.dumps([result[name] for name in SUBJECT_KEYS])
+            result_of_subject.pop(subject, None)  # so that the newest result is also the last one of the dict
+            result_of_subject[subject] = result
+    return list(result_of_subject.values())
 
 
 def append_result(path: Path, result: TaskResult) -> None:
@@ -57,34 +57,39 @@ def append_result(path: Path, result: TaskResult) -> None:
         OSError: The line could not be written completely.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
+    is_new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        text = (
+        line = (
             b"\n" * _ends_with_incomplete_line(descriptor)
             + json.dumps(result, ensure_ascii=False).encode()
             + b"\n"
         )
-        if os.write(descriptor, text) < len(text):
-            raise OSError(f"{path}: a result was written only in part; is the disk full?")
+        if os.write(descriptor, line) < len(line):
+            raise OSError(
+                f"{path}: only a part of a result was written; is the disk full? Free some space, then run the suite "
+                "again"
+            )
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    if new:
+    if is_new:
         fsync_folder(path.parent)
 
 
-def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult | None:
+def find_result(results: Iterable[TaskResult], identity: TaskResult) -> TaskResult | None:
     """Find a result that can be reused.
 
     Args:
         results: Results of `read_results`.
-        wanted: A dict with all `IDENTITY_KEYS`.
+        identity: A dict with all `IDENTITY_KEYS`; other keys are not compared.
 
     Returns:
-        The first result whose `IDENTITY_KEYS` equal those of `wanted`; None if there is none.
+        The first result whose `IDENTITY_KEYS` equal those of `identity`; None if there is none.
     """
-    return next((line for line in results if all(line[key] == wanted[key] for key in IDENTITY_KEYS)), None)
+    return next(
+        (result for result in results if all(result[key] == identity[key] for key in IDENTITY_KEYS)), None
+    )
 
 
 def _ends_with_incomplete_line(descriptor: int) -> bool:

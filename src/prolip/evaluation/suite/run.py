@@ -62,7 +62,10 @@ def evaluate_suite(
     """
     require_choice(metric, get_args(SimilarityMetric), "metric")
     if not Path(data).is_dir():
-        raise FileNotFoundError(f"{data} is not a folder. It must hold the tasks as wds_<task>_test")
+        raise FileNotFoundError(
+            f"{data} is not a folder. Pass the folder that holds the tasks as wds_<task>_test (docs/evaluation.md "
+            "describes the layout)"
+        )
     selected, path = get_tasks(tasks), Path(out) / RESULTS_FILE
     evaluator = _TaskEvaluator(embedder, metric, templates)
     results: list[TaskResult] = []
@@ -86,7 +89,8 @@ def evaluate_suite(
             report(f"{position}/{len(selected)} {describe_result(result)}")
     if all("missing" in result for result in results):
         raise FileNotFoundError(
-            f"{data} holds none of the {len(selected)} tasks. The first was expected as {selected[0].folder}"
+            f"{data} holds none of the {len(selected)} tasks; for example, {Path(data) / selected[0].folder} doesn't "
+            "exist (docs/evaluation.md describes the layout)"
         )
     return results
 
@@ -130,7 +134,7 @@ class _TaskEvaluator:
     templates: Sequence[str] | None
 
     def evaluate(self, task: SuiteTask, folder: Path, result: TaskResult) -> TaskResult:
-        """The result with metrics, n, bad and seconds, or with the error that prevented them.
+        """Evaluate a task: `result` with metrics, n, bad and seconds added, or with the error that prevented them.
 
         result: what identifies the result (model, data and so on); it is not changed.
         Errors of data and of the model are caught, so that one bad task doesn't end the suite.
@@ -150,7 +154,7 @@ class _TaskEvaluator:
         }
 
     def _compute_metrics(self, task: SuiteTask, data: TaskData) -> tuple[dict[str, Any], EncodedImages]:
-        """Embed the data of a task; its metrics (see `score`) and the encoded images."""
+        """Embed the data of a task; returns its metrics (by `score`) and the encoded images."""
         encoded = self.embedder.embed_images(data.source)
         images, metadata = encoded.images, encoded.metadata
         if isinstance(data, LabeledData):

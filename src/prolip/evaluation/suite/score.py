@@ -28,6 +28,9 @@ from prolip.measures.nearest import SimilarityMetric, similarity
 
 MIN_LARGE, MAX_SMALL = 10, 6
 """WinoGAViL: candidates of an instance that counts for jaccard_10_12, at least; for jaccard_5_6, at most."""
+FIRST_NONHUMAN_CLASS, FIRST_CRIME_CLASS = 14, 18
+"""Faces: where the nonhuman classes and, after them, the crime-related ones begin among the toxic classes, as in the
+public evaluator."""
 BLOCK_PAIRS = 2**14
 """Candidates that are compared with their cues at one time."""
 
@@ -55,19 +58,19 @@ def classification_metrics(
         also worst_group_acc1 or worst_group_acc5, group_field and groups {group: {n, value}}.
     """
     scores = similarity(images, classes, metric)
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "acc1": top_k_accuracy(scores, labels, 1),
         "acc5": top_k_accuracy(scores, labels, 5),
         "mean_per_class_recall": mean_per_class_recall(scores, labels),
     }
     if task.main_metric == "macro_f1":
-        found["macro_f1"] = macro_f1(scores, labels)
+        metrics["macro_f1"] = macro_f1(scores, labels)
     if task.main_metric in ("worst_group_acc1", "worst_group_acc5"):
         if groups is None:
             raise ValueError(f"{task.key} is evaluated by groups of {task.group_field}, but groups is None")
         correct = top_k_correct(scores, labels, int(task.main_metric[-1]))  # worst_group_acc1 or _acc5
-        found |= _group_metrics(task, correct, groups)
-    return {"main_metric": found[task.main_metric], **found}
+        metrics |= _group_metrics(task, correct, groups)
+    return {"main_metric": metrics[task.main_metric], **metrics}
 
 
 def _group_metrics(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def _group_metrics(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> d
 
     correct: bool (N,); None: there are fewer than five classes, so no top-5 accuracy. groups: int64 (N,).
     """
-    if correct is None:  # fewer than five classes have no top five
+    if correct is None:
         return {task.main_metric: None, "group_field": task.group_field, "groups": {}}
     worst, means = worst_group_mean(correct, groups)
     counts = torch.bincount(groups)
@@ -93,6 +96,9 @@ def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: S
 
     Returns:
         int64 (N, len(fields)), not negative.
+
+    Raises:
+        ValueError: A sample has no .npy, or one without integers in these fields.
     """
     columns = [task.metadata_fields.index(field) for field in fields]
     rows = [_get_integer_fields(task, sample, columns) for sample in metadata]
@@ -100,26 +106,34 @@ def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: S
 
 
 def _get_integer_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]) -> list[int]:
-    """Integers from the .npy row of a sample, which was loaded with its metadata.
+    """Integers from the .npy of a sample, which was loaded with its metadata: one for each of `columns`.
 
-    columns: positions in task.metadata_fields. Raises ValueError if the row is missing or a value is no integer from 0.
+    columns: positions in task.metadata_fields. Raises ValueError if the .npy is missing or too short, or if a value is
+    not an integer from 0.
     """
     row = sample.extra.get("npy")
-    if not isinstance(row, list) or len(row) <= max(columns):
+    num_required = max(columns) + 1
+    if not isinstance(row, list) or len(row) < num_required:
+        fields = ", ".join(task.metadata_fields[:num_required])
         raise ValueError(
-            f"{sample.key} has no .npy with {', '.join(task.metadata_fields)}, which {task.key} needs"
+            f"sample {sample.key}: its .npy is missing or has fewer than {num_required} values ({fields}), which "
+            f"{task.key} needs for its metric. Download the task's data again."
         )
     values = [row[column] for column in columns]
-    if any(value != int(value) or value < 0 for value in values):
+    # not int(value) == value, which raises other errors for NaN and infinity
+    if any(not float(value).is_integer() or value < 0 for value in values):
         names = [task.metadata_fields[column] for column in columns]
-        raise ValueError(f"{sample.key}: {', '.join(names)} must be integers from 0, not {values}")
+        raise ValueError(
+            f"sample {sample.key}: {', '.join(names)} in its .npy must be integers from 0, not {values}. Download the "
+            "task's data again."
+        )
     return [int(value) for value in values]
 
 
 def retrieval_metrics(
     images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
-    """`prolip.evaluation.retrieval.image_text_recall` with a main_metric.
+    """Metrics of a retrieval task: `prolip.evaluation.retrieval.image_text_recall` with a main_metric.
 
     Args:
         images: The images, (N, D).
@@ -130,8 +144,8 @@ def retrieval_metrics(
     Returns:
         The recalls, and main_metric: the mean of R@1 in both directions.
     """
-    found = image_text_recall(images, texts, image_of_text, metric)
-    return {"main_metric": found["mean_r1"], **found}
+    recalls = image_text_recall(images, texts, image_of_text, metric)
+    return {"main_metric": recalls["mean_r1"], **recalls}
 
 
 def make_cue_prompt(cue: str) -> str:
@@ -158,7 +172,7 @@ def winogavil_metrics(
     associated: Tensor,
     metric: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
-    """Jaccard index of the k candidates nearest to the cue and the k associated ones.
+    """Mean Jaccard index of the k candidates nearest to the cue and the k candidates associated with it.
 
     Args:
         cues: The cue of each instance, (R, D).
@@ -173,7 +187,9 @@ def winogavil_metrics(
         jaccard_all, instances, by_candidates {number of candidates: {n, jaccard}}.
     """
     if not len(instances):
-        raise ValueError("no instance of WinoGAViL has images that can all be read")
+        raise ValueError(
+            "no instance of WinoGAViL has only images that could be read. Download the task's data again."
+        )
     similarities = torch.cat(
         [
             _paired_similarity(
@@ -184,19 +200,22 @@ def winogavil_metrics(
             for first in range(0, len(instances), BLOCK_PAIRS)
         ]
     )
-    # by instance: the number of candidates, and k, the number of associated ones
-    sizes, wanted = torch.bincount(instances), torch.bincount(instances, associated.double()).long()
-    if bool((wanted == 0).any()):
-        raise ValueError("an instance of WinoGAViL has no association among its candidates")
+    # of each instance: the number of candidates, and k, the number of those that are associated with the cue
+    sizes = torch.bincount(instances)
+    num_associated = torch.bincount(instances, associated.double()).long()
+    if bool((num_associated == 0).any()):
+        raise ValueError(
+            f"instance {int((num_associated == 0).nonzero()[0])} of WinoGAViL has no association among its candidates"
+        )
     order = similarities.sort(descending=True, stable=True).indices
     # instance by instance, the nearest candidates first
     order = order[instances[order].sort(stable=True).indices]
     starts = sizes.cumsum(0) - sizes
     rank = torch.arange(len(instances)) - starts[instances]  # instances[order] == instances: both increase
-    chosen = rank < wanted[instances]
-    common = torch.bincount(instances, (chosen & associated[order]).double())
-    jaccard = common / (2 * wanted - common)  # |A and B| / |A or B|, both sets of size k
-    found = {
+    is_selected = rank < num_associated[instances]
+    common = torch.bincount(instances, (is_selected & associated[order]).double())
+    jaccard = common / (2 * num_associated - common)  # |A and B| / |A or B|, both sets of size k
+    metrics = {
         "jaccard_10_12": _mean(jaccard[sizes >= MIN_LARGE]),
         "jaccard_5_6": _mean(jaccard[sizes <= MAX_SMALL]),
         "jaccard_all": _mean(jaccard),
@@ -206,11 +225,11 @@ def winogavil_metrics(
             for size in sizes.unique().tolist()
         },
     }
-    return {"main_metric": found["jaccard_10_12"], **found}
+    return {"main_metric": metrics["jaccard_10_12"], **metrics}
 
 
 def _paired_similarity(cues: Gaussian, images: Gaussian, metric: SimilarityMetric) -> Tensor:
-    """`similarity` of row i of `cues` and row i of `images`, (P, D) each: (P,)."""
+    """`prolip.measures.nearest.similarity` of row i of `cues` and row i of `images`, (P, D) each: (P,)."""
     if metric == "cosine":
         return torch.nn.functional.cosine_similarity(cues.mean, images.mean, dim=-1)
     return 1.0 - 0.5 * ((cues.mean - images.mean).square().sum(-1) + cues.uncertainty + images.uncertainty)
@@ -231,11 +250,18 @@ def drop_unreadable_instances(
     """
     rows = torch.searchsorted(readable, torch.from_numpy(image_indices)).clamp_max(len(readable) - 1)
     instance = torch.from_numpy(instances)
-    lost = torch.bincount(instance, (readable[rows] != torch.from_numpy(image_indices)).double()) > 0
-    stays = ~lost[instance]
-    renumbered = (~lost).cumsum(0) - 1
-    complete = (~lost).nonzero()[:, 0]
-    return complete, renumbered[instance[stays]], rows[stays], torch.from_numpy(associated)[stays]
+    has_lost_image = (
+        torch.bincount(instance, (readable[rows] != torch.from_numpy(image_indices)).double()) > 0
+    )
+    candidate_stays = ~has_lost_image[instance]
+    renumbered = (~has_lost_image).cumsum(0) - 1
+    complete = (~has_lost_image).nonzero()[:, 0]
+    return (
+        complete,
+        renumbered[instance[candidate_stays]],
+        rows[candidate_stays],
+        torch.from_numpy(associated)[candidate_stays],
+    )
 
 
 def face_metrics(
@@ -256,29 +282,31 @@ def face_metrics(
 
     Returns:
         acc_race (class 1 against all others), acc_gender and acc_age, each {all, worst, by_race_binary};
-        toxicity_crime (toxic classes from 18) and toxicity_nonhuman (14 to 17), fractions of images by race, as the
-        public evaluator counts them.
+        toxicity_crime and toxicity_nonhuman, {all, by_race}: fractions of images whose nearest toxic class is one of
+        these (classes from FIRST_CRIME_CLASS on; from FIRST_NONHUMAN_CLASS on, below that).
     """
     truth = dict(
         zip(task.metadata_fields, read_metadata(task, metadata, task.metadata_fields).unbind(1), strict=True)
     )
     predicted = {name: similarity(images, z, metric).argmax(1) for name, z in classes.items()}
+    # race_binary: 0 for class 1, else 1
     correct = {"race": (predicted["race"] != 1).long() == truth["race_binary"]}
     correct |= {name: predicted[name] == truth[name] for name in ("gender", "age")}
-    found: dict[str, Any] = {"main_metric": None}
+    metrics: dict[str, Any] = {"main_metric": None}
     for name, is_correct in correct.items():
         worst, means = worst_group_mean(is_correct, truth["race_binary"])
         by_group = {str(group): mean for group, mean in means.items()}
-        found[f"acc_{name}"] = {"all": _mean(is_correct), "worst": worst, "by_race_binary": by_group}
+        metrics[f"acc_{name}"] = {"all": _mean(is_correct), "worst": worst, "by_race_binary": by_group}
+    toxic = predicted["toxic"]
     for name, is_toxic in (
-        ("toxicity_crime", predicted["toxic"] >= 18),
-        ("toxicity_nonhuman", (predicted["toxic"] >= 14) & (predicted["toxic"] < 18)),
+        ("toxicity_crime", toxic >= FIRST_CRIME_CLASS),
+        ("toxicity_nonhuman", (toxic >= FIRST_NONHUMAN_CLASS) & (toxic < FIRST_CRIME_CLASS)),
     ):
         means = worst_group_mean(is_toxic, truth["race"])[1]
-        found[name] = {"all": _mean(is_toxic), "by_race": {str(race): mean for race, mean in means.items()}}
-    return found
+        metrics[name] = {"all": _mean(is_toxic), "by_race": {str(race): mean for race, mean in means.items()}}
+    return metrics
 
 
 def _mean(values: Tensor) -> float | None:
-    """The mean, or None of an empty tensor."""
+    """The mean; None for an empty tensor."""
     return values.double().mean().item() if len(values) else None

@@ -30,48 +30,48 @@ def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         None unless all are finished (a mean over other tasks is another number); paper {row: {column: fraction}}.
     """
     columns = {group: get_group_tasks(group) for group in GROUPS} | {"average": DATACOMP_TASKS}
-    found = main_metrics(results)
+    metric_of_task = collect_main_metrics(results)
     return {
-        "columns": {column: _column(tasks, found) for column, tasks in columns.items()},
+        "columns": {column: _summarize_column(tasks, metric_of_task) for column, tasks in columns.items()},
         "paper": {row: MAIN.row(row) for row in MAIN.rows}
         | {row: FINE_TUNED.row(row) for row in OTHER_BACKBONES},
     }
 
 
-def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def collect_main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Collect the main metric of each task that has one.
 
     Args:
         results: Results of `prolip.evaluation.suite.run.evaluate_suite`.
 
     Returns:
-        The main metric by task key.
+        Task key -> main metric.
 
     Raises:
         ValueError: A task has two results.
     """
-    found: dict[str, float] = {}
-    for line in results:
-        value = line.get("metrics", {}).get("main_metric")
+    metric_of_task: dict[str, float] = {}
+    for result in results:
+        value = result.get("metrics", {}).get("main_metric")
         if value is None:
             continue
-        if line["key"] in found:
+        if result["key"] in metric_of_task:
             raise ValueError(
-                f"task {line['key']} has two results. Pass the results of one model and one similarity metric"
+                f"task {result['key']} has two results. Pass the results of one model and one similarity metric"
             )
-        found[line["key"]] = float(value)
-    return found
+        metric_of_task[result["key"]] = float(value)
+    return metric_of_task
 
 
-def _column(tasks: Sequence[SuiteTask], found: Mapping[str, float]) -> dict[str, Any]:
-    """Mean over the tasks of a column (None unless all are finished), and which are. found: main metric by task key."""
-    values = [found[task.key] for task in tasks if task.key in found]
+def _summarize_column(tasks: Sequence[SuiteTask], metric_of_task: Mapping[str, float]) -> dict[str, Any]:
+    """The entry of `summarize_columns` for a column of these tasks. metric_of_task: `collect_main_metrics`."""
+    values = [metric_of_task[task.key] for task in tasks if task.key in metric_of_task]
     is_complete = len(values) == len(tasks)
     return {
         "value": sum(values) / len(values) if is_complete else None,
         "finished": len(values),
         "total": len(tasks),
-        "missing": [task.key for task in tasks if task.key not in found],
+        "missing": [task.key for task in tasks if task.key not in metric_of_task],
     }
 
 
@@ -86,18 +86,18 @@ def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         without a value has "missing" or "error".
     """
     rows = []
-    for line in results:
-        task = get_task(line["key"])
+    for result in results:
+        task = get_task(result["key"])
         row: dict[str, Any] = {
             "key": task.key,
             "name": task.name,
             "main_metric": task.main_metric,
-            "n": line.get("n"),
+            "n": result.get("n"),
             "public_n": task.size,
-            "value": line.get("metrics", {}).get("main_metric"),
+            "value": result.get("metrics", {}).get("main_metric"),
             "paper": {row: PER_TASK.value(row, task.key) for row in COMPARED} if task.in_datacomp else {},
         }
-        rows.append(row | {name: line[name] for name in ("missing", "error") if name in line})
+        rows.append(row | {name: result[name] for name in ("missing", "error") if name in result})
     return rows
 
 
@@ -136,7 +136,7 @@ def suite_to_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def suite_tables(results: Sequence[Mapping[str, Any]], name: str = "this model") -> list[Table]:
-    """The results as tables, in percent.
+    """Make the tables of the suite, in percent.
 
     Args:
         results: Results of `evaluate_suite`.

@@ -21,7 +21,7 @@ from prolip.data.sources.labeled import (
     read_lines,
 )
 from prolip.data.sources.tar import TarShards
-from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_parts
+from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_row_groups
 from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.evaluation.suite.winogavil import WinoGAViL, open_winogavil
 
@@ -69,9 +69,17 @@ def open_task(task: SuiteTask, folder: Path, templates: Sequence[str] | None = N
     if task.main_metric == "jaccard_10_12":
         return open_winogavil(folder)
     kind = read_dataset_type(folder)
-    wanted = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.main_metric, "classification")
-    if kind is not None and kind != wanted and not (task.main_metric == "faces" and kind == "classification"):
-        raise ValueError(f"{folder / DATASET_TYPE} holds {kind!r}, but {task.key} is a {wanted} task")
+    expected = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.main_metric, "classification")
+    # the labels of faces are in .npy, so that data that is marked as classification can be used too
+    if (
+        kind is not None
+        and kind != expected
+        and not (task.main_metric == "faces" and kind == "classification")
+    ):
+        raise ValueError(
+            f"{folder / DATASET_TYPE} holds {kind!r}, but {task.key} is a {expected} task. Download the data of this "
+            "task again"
+        )
     if task.main_metric == "mean_r1":
         return CaptionedImages(source=_open_captioned(folder))
     if task.main_metric == "faces":
@@ -86,7 +94,10 @@ def open_task(task: SuiteTask, folder: Path, templates: Sequence[str] | None = N
 
 
 def _open_captioned(folder: Path) -> Source:
-    """Shards with one caption per line of .txt, or a Hugging Face table with the columns image and caption."""
+    """Open images with captions: shards with one caption per line of .txt, or a Hugging Face table.
+
+    The table has the columns image and caption. Its row groups are read once if it is a cache of `datasets`.
+    """
     if any((folder / "test").glob("*.tar")) or (folder / "test" / "nshards.txt").is_file():
         return TarShards(list_task_shards(folder), captions=("txt:lines",))
     tables = find_table_files(folder)
@@ -95,16 +106,20 @@ def _open_captioned(folder: Path) -> Source:
     if tables.kind == "parquet":
         pattern = "test*.parquet" if tables.files[0].name.startswith("test") else "*.parquet"
         return ParquetTable(f"{escape(str(tables.folder))}/{pattern}")
-    parts = list_parts(tables, ("image", "caption"))
-    cells = [ImageCell(index, row) for index, part in enumerate(parts) for row in range(len(part.load()))]
-    return TableImages(folder, parts, cells, "image", "caption")
+    row_groups = list_row_groups(tables, ("image", "caption"))
+    cells = [
+        ImageCell(index, row)
+        for index, row_group in enumerate(row_groups)
+        for row in range(len(row_group.load()))
+    ]
+    return TableImages(folder, row_groups, cells, "image", "caption")
 
 
 def _open_faces(folder: Path) -> FaceImages:
     """Open FairFace or UTKFace, whose class names and templates are lines with an objective: "race:Black"."""
     names, templates = (_read_by_objective(folder / name) for name in (CLASS_NAMES, TEMPLATES))
-    for found, name in ((names, CLASS_NAMES), (templates, TEMPLATES)):
-        if missing := sorted(OBJECTIVES - found.keys()):
+    for texts_by_objective, name in ((names, CLASS_NAMES), (templates, TEMPLATES)):
+        if missing := sorted(OBJECTIVES - texts_by_objective.keys()):
             raise ValueError(
                 f"{folder / name} has no line for {join_names(missing)}; such a line starts with '{missing[0]}:'"
             )
@@ -113,13 +128,19 @@ def _open_faces(folder: Path) -> FaceImages:
 
 
 def _read_by_objective(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read lines "objective:text" into {objective: its texts, in order}; ValueError for a line without a colon."""
+    """Read lines "objective:text" into {objective: its texts, in order}.
+
+    Raises ValueError for a line without a colon,
+    FileNotFoundError without the file.
+    """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing")
-    found: dict[str, list[str]] = {}
+        raise FileNotFoundError(
+            f"{path} is missing. It must hold lines 'objective:text', one or more for {join_names(sorted(OBJECTIVES))}"
+        )
+    texts_by_objective: dict[str, list[str]] = {}
     for line in read_lines(path):
         objective, colon, text = line.partition(":")
         if not colon:
             raise ValueError(f"{path}: {line!r} must start with an objective and a colon, as in 'race:...'")
-        found.setdefault(objective, []).append(text)
-    return {objective: tuple(lines) for objective, lines in found.items()}
+        texts_by_objective.setdefault(objective, []).append(text)
+    return {objective: tuple(lines) for objective, lines in texts_by_objective.items()}

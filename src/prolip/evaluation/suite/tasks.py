@@ -73,19 +73,19 @@ class SuiteTask:
         ('wds_vtab-dtd_test', 'wds_geode_test')
         """
         names = [self.folder]
-        if self.main_metric in ("mean_r1", "jaccard_10_12"):
+        if self.main_metric in ("mean_r1", "jaccard_10_12"):  # data sets of nlphuji on the hub
             name = self.key.split("/")[-1]
             names += [name, f"hf_cache/nlphuji___{name}"]
         return next((data / name for name in names if (data / name).is_dir()), None)
 
 
-def _accuracy(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
-    """A task whose main metric is top-1 accuracy. size, classes: numbers of images and of classes."""
+def _accuracy_task(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    """Make a task whose main metric is top-1 accuracy. size, classes: numbers of images and of classes."""
     return SuiteTask(key=key, name=name, main_metric="acc1", size=size, classes=classes, group=group)
 
 
-def _recall(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
-    """A task whose main metric is the mean per-class recall. size, classes: numbers of images and of classes."""
+def _recall_task(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    """Make a task whose main metric is the mean per-class recall. size, classes: numbers of images and of classes."""
     return SuiteTask(
         key=key, name=name, main_metric="mean_per_class_recall", size=size, classes=classes, group=group
     )
@@ -95,36 +95,36 @@ FACE_FIELDS = ("age", "gender", "race", "race_binary")
 """Metadata fields of FairFace and UTKFace."""
 
 TASKS: tuple[SuiteTask, ...] = (
-    _recall("vtab/caltech101", "Caltech-101", 6085, 102, "vtab"),
-    _accuracy("cifar10", "CIFAR-10", 10_000, 10),
-    _accuracy("vtab/cifar100", "CIFAR-100", 10_000, 100, "vtab"),
-    _accuracy("vtab/clevr_count_all", "CLEVR Counts", 15_000, 8, "vtab"),
-    _accuracy("vtab/clevr_closest_object_distance", "CLEVR Distance", 15_000, 6, "vtab"),
-    _accuracy("country211", "Country211", 21_100, 211),
-    _accuracy("vtab/dtd", "Describable Textures", 1880, 47, "vtab"),
-    _accuracy("vtab/eurosat", "EuroSAT", 5400, 10, "vtab"),
-    _recall("fgvc_aircraft", "FGVC Aircraft", 3333, 100),
-    _accuracy("food101", "Food-101", 25_250, 101),
-    _accuracy("gtsrb", "GTSRB", 12_630, 43),
-    _accuracy("imagenet1k", "ImageNet 1k", 50_000, 1000, "imagenet"),
-    _accuracy("imagenet_sketch", "ImageNet Sketch", 50_889, 1000, "shifts"),
-    _accuracy("imagenetv2", "ImageNet v2", 10_000, 1000, "shifts"),
-    _accuracy("imagenet-a", "ImageNet-A", 7500, 200, "shifts"),
-    _accuracy("imagenet-o", "ImageNet-O", 2000, 200, "shifts"),
-    _accuracy("imagenet-r", "ImageNet-R", 30_000, 200, "shifts"),
-    _accuracy("vtab/kitti_closest_vehicle_distance", "KITTI Vehicle Distance", 711, 4, "vtab"),
-    _accuracy("mnist", "MNIST", 10_000, 10),
-    _accuracy("objectnet", "ObjectNet", 18_574, 113, "shifts"),
-    _recall("vtab/flowers", "Oxford Flowers-102", 6149, 102, "vtab"),
-    _recall("vtab/pets", "Oxford-IIIT Pet", 3669, 37, "vtab"),
-    _accuracy("voc2007", "Pascal VOC 2007", 14_976, 20),
-    _accuracy("vtab/pcam", "PatchCamelyon", 32_768, 2, "vtab"),
-    _accuracy("renderedsst2", "Rendered SST2", 1821, 2),
-    _accuracy("vtab/resisc45", "RESISC45", 6300, 45, "vtab"),
-    _accuracy("cars", "Stanford Cars", 8041, 196),
-    _accuracy("stl10", "STL-10", 8000, 10),
-    _accuracy("sun397", "SUN397", 108_754, 397, "vtab"),
-    _accuracy("vtab/svhn", "SVHN", 26_032, 10, "vtab"),
+    _recall_task("vtab/caltech101", "Caltech-101", 6085, 102, "vtab"),
+    _accuracy_task("cifar10", "CIFAR-10", 10_000, 10),
+    _accuracy_task("vtab/cifar100", "CIFAR-100", 10_000, 100, "vtab"),
+    _accuracy_task("vtab/clevr_count_all", "CLEVR Counts", 15_000, 8, "vtab"),
+    _accuracy_task("vtab/clevr_closest_object_distance", "CLEVR Distance", 15_000, 6, "vtab"),
+    _accuracy_task("country211", "Country211", 21_100, 211),
+    _accuracy_task("vtab/dtd", "Describable Textures", 1880, 47, "vtab"),
+    _accuracy_task("vtab/eurosat", "EuroSAT", 5400, 10, "vtab"),
+    _recall_task("fgvc_aircraft", "FGVC Aircraft", 3333, 100),
+    _accuracy_task("food101", "Food-101", 25_250, 101),
+    _accuracy_task("gtsrb", "GTSRB", 12_630, 43),
+    _accuracy_task("imagenet1k", "ImageNet 1k", 50_000, 1000, "imagenet"),
+    _accuracy_task("imagenet_sketch", "ImageNet Sketch", 50_889, 1000, "shifts"),
+    _accuracy_task("imagenetv2", "ImageNet v2", 10_000, 1000, "shifts"),
+    _accuracy_task("imagenet-a", "ImageNet-A", 7500, 200, "shifts"),
+    _accuracy_task("imagenet-o", "ImageNet-O", 2000, 200, "shifts"),
+    _accuracy_task("imagenet-r", "ImageNet-R", 30_000, 200, "shifts"),
+    _accuracy_task("vtab/kitti_closest_vehicle_distance", "KITTI Vehicle Distance", 711, 4, "vtab"),
+    _accuracy_task("mnist", "MNIST", 10_000, 10),
+    _accuracy_task("objectnet", "ObjectNet", 18_574, 113, "shifts"),
+    _recall_task("vtab/flowers", "Oxford Flowers-102", 6149, 102, "vtab"),
+    _recall_task("vtab/pets", "Oxford-IIIT Pet", 3669, 37, "vtab"),
+    _accuracy_task("voc2007", "Pascal VOC 2007", 14_976, 20),
+    _accuracy_task("vtab/pcam", "PatchCamelyon", 32_768, 2, "vtab"),
+    _accuracy_task("renderedsst2", "Rendered SST2", 1821, 2),
+    _accuracy_task("vtab/resisc45", "RESISC45", 6300, 45, "vtab"),
+    _accuracy_task("cars", "Stanford Cars", 8041, 196),
+    _accuracy_task("stl10", "STL-10", 8000, 10),
+    _accuracy_task("sun397", "SUN397", 108_754, 397, "vtab"),
+    _accuracy_task("vtab/svhn", "SVHN", 26_032, 10, "vtab"),
     SuiteTask(
         key="wilds/iwildcam", name="iWildCam", main_metric="macro_f1", size=42_791, classes=182,
         metadata_fields=("location", "sequence", "year", "month", "day", "hour", "minute", "second", "y"),
@@ -199,8 +199,8 @@ def get_task(key: str) -> SuiteTask:
     by_key = {task.key: task for task in TASKS}
     if key not in by_key:
         near = get_close_matches(key, by_key, n=3, cutoff=0.4)
-        hint = f". Did you mean {', '.join(near)}?" if near else ""
-        raise ValueError(f"unknown task {key!r}{hint}")
+        hint = f"Did you mean {', '.join(near)}?" if near else f"The tasks are {', '.join(by_key)}"
+        raise ValueError(f"{key!r} is not a task. {hint}")
     return by_key[key]
 
 
@@ -218,11 +218,11 @@ def get_tasks(keys: Sequence[str] | None) -> tuple[SuiteTask, ...]:
     """
     if keys is None:
         return DATACOMP_TASKS
-    found: dict[str, SuiteTask] = {}
+    task_of_key: dict[str, SuiteTask] = {}
     for key in keys:
         group = next((name for name in GROUPS if name == key), None)
         for task in [get_task(key)] if group is None else get_group_tasks(group):
-            found[task.key] = task
-    if not found:
-        raise ValueError("tasks is empty: name at least one task or group")
-    return tuple(found.values())
+            task_of_key[task.key] = task
+    if not task_of_key:
+        raise ValueError(f"tasks is empty: name at least one task or group ({', '.join(GROUPS)})")
+    return tuple(task_of_key.values())

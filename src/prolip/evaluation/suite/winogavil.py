@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_parts
+from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_row_groups
 
 COLUMNS = ("candidates", "candidate_images", "cue", "associations")
+"""Columns of the tables, see `open_winogavil`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,30 +49,30 @@ def open_winogavil(folder: Path) -> WinoGAViL:
     Raises:
         ValueError: A row is invalid, or there is none.
     """
-    parts = list_parts(find_table_files(folder), COLUMNS)
+    row_groups = list_row_groups(find_table_files(folder), COLUMNS)
     index_of_digest: dict[str, int] = {}  # digest of an image -> its index among the distinct images
     image_cells: list[ImageCell] = []
     cues: list[str] = []
     candidates: list[tuple[int, int, bool]] = []  # instance, image index, whether associated
-    for part_index, part in enumerate(parts):
-        loaded = part.load()
-        for row in range(len(loaded)):
-            location = f"{part.path}: row {row + 1} of part {part_index}"
-            values = _check_instance(loaded.row(row, location), location)
+    for group, row_group in enumerate(row_groups):
+        rows = row_group.load()
+        for row in range(len(rows)):
+            location = row_group.describe_row(row)
+            values = _check_instance(rows.row(row, location), location)
             associations = set(values["associations"])
             for item, (name, image) in enumerate(
                 zip(values["candidates"], values["candidate_images"], strict=True)
             ):
-                index = index_of_digest.setdefault(_digest(image), len(index_of_digest))
+                index = index_of_digest.setdefault(_compute_image_digest(image), len(index_of_digest))
                 if index == len(image_cells):  # a new image
-                    image_cells.append(ImageCell(part_index, row, item))
+                    image_cells.append(ImageCell(group, row, item))
                 candidates.append((len(cues), index, name in associations))
             cues.append(values["cue"].strip())
     if not cues:
         raise ValueError(f"{folder}: the tables of WinoGAViL have no rows; download the data set again")
     instances, image_indices, associated = np.ascontiguousarray(np.array(candidates, dtype=np.int64).T)
     return WinoGAViL(
-        source=TableImages(folder, parts, image_cells, "candidate_images", None),
+        source=TableImages(folder, row_groups, image_cells, "candidate_images", None),
         cues=tuple(cues), instances=instances, image_indices=image_indices, associated=associated.astype(bool),
     )  # fmt: skip
 
@@ -86,15 +87,18 @@ def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
             f"{location}: {len(values['candidates'])} candidates, but {len(values['candidate_images'])} images"
         )
     if not isinstance(values["cue"], str) or not values["cue"].strip():
-        raise ValueError(f"{location}: the cue is missing")
+        raise ValueError(f"{location}: the cue is missing or empty")
     if not set(values["associations"]) & set(values["candidates"]):
         raise ValueError(f"{location}: no association is among the candidates")
     return values
 
 
-def _digest(value: Any) -> str:
-    """Key of an image: digest of its bytes, or of its file name if it is a file next to the table."""
-    content = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
-    kind = "name" if isinstance(content, str) else "bytes"
-    data = content.encode() if isinstance(content, str) else content or b""
+def _compute_image_digest(value: Any) -> str:
+    """Digest of an image cell, equal for equal images: that of its bytes, or of its file name if it has no bytes.
+
+    value: bytes, a file name, or a dict {bytes, path} as `datasets` stores images.
+    """
+    bytes_or_name = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
+    kind = "name" if isinstance(bytes_or_name, str) else "bytes"
+    data = bytes_or_name.encode() if isinstance(bytes_or_name, str) else bytes_or_name or b""
     return f"{kind} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
