@@ -78,7 +78,7 @@ def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
         cal.expected_calibration_error(confidence, predicted == labels, binning="mass")
     )
     assert sum(row["n"] for row in found["bins"]) == 80
-    monkeypatch.setattr(cal, "_block_rows", lambda _: 7)
+    monkeypatch.setattr(cal, "_num_rows_per_block", lambda _: 7)
     blocks = cal.softmax_calibration(similarities, labels, 1.7)
     assert [blocks[key] for key in ("ece", "brier", "log_loss")] == pytest.approx(
         [found[key] for key in ("ece", "brier", "log_loss")]
@@ -100,7 +100,7 @@ def test_losses_of_pairs_are_scikit_learns(task, monkeypatch):
     assert found["predicted"]["log_loss"] == pytest.approx(log_loss(right, best))
     assert found["predicted"]["brier"] == pytest.approx(brier_score_loss(right, best))
     assert found["predicted"]["ece"] == pytest.approx(cal.expected_calibration_error(best, right))
-    monkeypatch.setattr(cal, "_block_rows", lambda _: 7)
+    monkeypatch.setattr(cal, "_num_rows_per_block", lambda _: 7)
     assert cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)["pairs"] == pytest.approx(found["pairs"])
 
 

@@ -50,7 +50,7 @@ def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
     Returns:
         Ranks from 0, int64 (N,). Of equal scores the lower class index comes first.
     """
-    _check(scores, labels)
+    _check_scores_and_labels(scores, labels)
     true_scores = scores.gather(1, labels[:, None])  # (N, 1)
     has_lower_index = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]  # (N, C)
     return ((scores > true_scores) | ((scores == true_scores) & has_lower_index)).sum(1)
@@ -67,8 +67,9 @@ def per_class_recall(scores: Tensor, labels: Tensor) -> Tensor:
         float64 (C,), NaN for a class without samples.
     """
     correct = (label_ranks(scores, labels) == 0).double()
-    classes = scores.shape[1]
-    return torch.bincount(labels, correct, minlength=classes) / torch.bincount(labels, minlength=classes)
+    num_classes = scores.shape[1]
+    num_correct = torch.bincount(labels, correct, minlength=num_classes)
+    return num_correct / torch.bincount(labels, minlength=num_classes)
 
 
 def mean_per_class_recall(scores: Tensor, labels: Tensor) -> float:
@@ -97,10 +98,10 @@ def macro_f1(scores: Tensor, labels: Tensor) -> float:
         The mean F1, 0 to 1.
     """
     correct = label_ranks(scores, labels) == 0
-    classes = scores.shape[1]
-    support = torch.bincount(labels, minlength=classes)  # TP + FN
-    predicted = torch.bincount(scores.argmax(1), minlength=classes)  # TP + FP
-    true_positives = torch.bincount(labels[correct], minlength=classes)
+    num_classes = scores.shape[1]
+    support = torch.bincount(labels, minlength=num_classes)  # TP + FN
+    predicted = torch.bincount(scores.argmax(1), minlength=num_classes)  # TP + FP
+    true_positives = torch.bincount(labels[correct], minlength=num_classes)
     has_samples = support > 0
     return (2.0 * true_positives.double() / (support + predicted))[has_samples].mean().item()
 
@@ -126,7 +127,7 @@ def worst_group_mean(values: Tensor, groups: Tensor) -> tuple[float, dict[int, f
     return min(by_group.values()), by_group
 
 
-def _check(scores: Tensor, labels: Tensor) -> None:
+def _check_scores_and_labels(scores: Tensor, labels: Tensor) -> None:
     """Raise unless scores are float (N, C) without NaN and labels int64 (N,) from 0 to C - 1, with N, C at least 1."""
     require_float_tensor(scores, "scores")
     if scores.ndim != 2 or 0 in scores.shape or labels.shape != scores.shape[:1]:

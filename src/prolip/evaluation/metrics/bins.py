@@ -76,9 +76,9 @@ def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, flo
         spearman, point_biserial: Spearman's and Pearson's correlation of (uncertainty, correct) over samples.
         Each is None where a side is constant.
     """
-    rows = accuracy_by_uncertainty(correct, uncertainty)
+    deciles = accuracy_by_uncertainty(correct, uncertainty)
     indices, accuracy = (
-        torch.tensor([row[key] for row in rows], dtype=torch.float64) for key in ("bin", "accuracy")
+        torch.tensor([decile[key] for decile in deciles], dtype=torch.float64) for key in ("bin", "accuracy")
     )
     return {
         "deciles": pearson(indices, accuracy),

@@ -50,8 +50,8 @@ class ReliabilityBins:
     def to_rows(self) -> list[dict[str, Any]]:
         """Nonempty bins as JSON-serializable dicts: n, confidence (mean), accuracy."""
         return [
-            {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (hits / n).item()}
-            for n, confidence, hits in zip(self.count, self.confidence, self.correct, strict=True)
+            {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (num_correct / n).item()}
+            for n, confidence, num_correct in zip(self.count, self.confidence, self.correct, strict=True)
             if n > 0
         ]
 
@@ -59,7 +59,7 @@ class ReliabilityBins:
 def bin_by_confidence(
     confidence: Tensor, correct: Tensor, bins: int = BINS, binning: Binning = "width"
 ) -> ReliabilityBins:
-    """Put predictions into bins of confidence.
+    """Sum confidences and correct predictions over bins of confidence.
 
     Args:
         confidence: Confidence of each prediction, a probability from 0 to 1, (N,); N at least 1.
@@ -136,10 +136,10 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
         log_loss: mean of -log p(true class), in nats.
         bins: `ReliabilityBins.to_rows` of the bins of equal width.
     """
-    rows = _block_rows(similarities)
+    rows = _num_rows_per_block(similarities)
     blocks = zip(similarities.split(rows), labels.split(rows), strict=True)
-    parts = [_softmax_losses(x, label, scale) for x, label in blocks]
-    confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))  # (N,) each
+    losses = [_softmax_losses(x, label, scale) for x, label in blocks]
+    confidence, brier, loss = (torch.cat(values) for values in zip(*losses, strict=True))  # (N,) each
     return _summarize_reliability(confidence, similarities.argmax(1) == labels) | {
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
@@ -147,7 +147,7 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
 
 
 def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Largest probability, sum_c (p_c - y_c)^2 and -log p(true class): each (N,)."""
+    """Largest probability, Brier score sum_c (p_c - y_c)^2 and log loss -log p(true class), (N,) each."""
     log_p = torch.log_softmax(scale * similarities.double(), 1)
     p, log_p_true = log_p.exp(), log_p.gather(1, labels[:, None])[:, 0]
     # sum_c (p_c - y_c)^2 for a one-hot y is sum_c p_c^2 - 2 p_true + 1
@@ -165,7 +165,7 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
 
     Returns:
         predicted: ece, ece_mass, bins, brier and log_loss of the N pairs of a sample and its most similar class.
-        pairs: ece, brier and log_loss of all N x C pairs, most of which are easy, so the values are small.
+        pairs: ece, brier and log_loss of all N x C pairs. Most pairs are easy non-matches, so the values are small.
     """
     best, predicted = similarities.max(1)
     correct = predicted == labels
@@ -175,12 +175,12 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
     }
-    return {"predicted": predicted_metrics, "pairs": _all_pairs(similarities, labels, scale, bias)}
+    return {"predicted": predicted_metrics, "pairs": _all_pairs_metrics(similarities, labels, scale, bias)}
 
 
-def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
+def _all_pairs_metrics(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
     """ece, brier and log_loss of the sigmoid over all N x C pairs; a pair of a sample and its true class is a match."""
-    rows, classes = _block_rows(similarities), torch.arange(similarities.shape[1])
+    rows, classes = _num_rows_per_block(similarities), torch.arange(similarities.shape[1])
     reliability, brier, loss = None, 0.0, 0.0
     for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
         logit = (scale * block.double() + bias).flatten()
@@ -190,7 +190,7 @@ def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) 
         brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
         reliability = block_bins if reliability is None else reliability + block_bins
     if reliability is None:
-        raise ValueError("there are no pairs")
+        raise ValueError(f"similarities {tuple(similarities.shape)} must be (N, C), N at least 1")
     count = similarities.numel()
     return {"ece": reliability.error, "brier": brier / count, "log_loss": loss / count}
 
@@ -210,6 +210,9 @@ def _summarize_reliability(confidence: Tensor, correct: Tensor) -> dict[str, Any
     }
 
 
-def _block_rows(similarities: Tensor) -> int:
-    """Rows per block: float64 copies of all pairs of ImageNet would take gigabytes."""
+def _num_rows_per_block(similarities: Tensor) -> int:
+    """How many rows of (N, C) are processed at a time: at most 2^20 pairs, 8 MB in float64.
+
+    (All pairs of ImageNet's 50,000 images and 1000 classes would take 400 MB for each copy.)
+    """
     return max(1, 2**20 // similarities.shape[1])

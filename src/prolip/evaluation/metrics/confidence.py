@@ -87,11 +87,11 @@ def max_softmax(scores: Tensor, scale: float) -> Tensor:
 
 def _max_log_odds(scores: Tensor, scale: float) -> Tensor:
     """log p / (1 - p) of the largest softmax probability, float64 (N,): finite where p rounds to 1."""
-    parts = []
+    log_odds = []
     for block in scores.split(max(1, BLOCK_PAIRS // scores.shape[1])):
         logits = scale * block.double()
         best, index = logits.max(1, keepdim=True)
         # p / (1 - p) is e^best / (sum over the other classes of e^logit)
         log_others = torch.logsumexp(logits.scatter(1, index, -torch.inf), 1)
-        parts.append(best[:, 0] - log_others)
-    return torch.cat(parts)
+        log_odds.append(best[:, 0] - log_others)
+    return torch.cat(log_odds)

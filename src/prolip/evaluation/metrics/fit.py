@@ -61,8 +61,8 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     x, match = similarities.flatten(), is_match.flatten()
     weight = torch.ones((), dtype=torch.float64).expand(x.shape) if weights is None else weights.flatten()
     blocks = list(zip(*(values.split(BLOCK_PAIRS) for values in (x, match, weight)), strict=True))
-    total, matched, mean, spread = _moments(blocks)
-    if not 0.0 < matched < total:
+    total_weight, match_weight, mean, std = _compute_weighted_moments(blocks)
+    if not 0.0 < match_weight < total_weight:
         raise ValueError("a fit of scale and bias needs both pairs that match and pairs that don't")
 
     def mean_loss(parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,19 +72,19 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
         gradient, hessian = parameters * 0.0, torch.zeros(2, 2).double()
         gradient[0], hessian[0, 0] = RIDGE * parameters[0], RIDGE
         for block_x, block_match, block_weight in blocks:
-            features = torch.stack([(block_x.double() - mean) / spread, torch.ones(len(block_x)).double()])
-            logit, share = parameters @ features, block_weight.double() / total
+            features = torch.stack([(block_x.double() - mean) / std, torch.ones(len(block_x)).double()])
+            logit, share = parameters @ features, block_weight.double() / total_weight
             p = torch.sigmoid(logit)
             value = value + (share * -logsigmoid(torch.where(block_match, logit, -logit))).sum()
             gradient = gradient + features @ (share * (p - block_match.double()))
             hessian = hessian + (features * (share * p * (1.0 - p))) @ features.T
         return value, gradient, hessian
 
-    begin = torch.tensor([0.0, math.log(matched / (total - matched))]).double()
-    found, loss, steps, converged = _newton(mean_loss, begin)
-    scale = found[0].item() / spread  # back to the unit of the similarities
+    initial = torch.tensor([0.0, math.log(match_weight / (total_weight - match_weight))]).double()
+    minimizer, loss, steps, converged = _minimize_by_newton(mean_loss, initial)
+    scale = minimizer[0].item() / std  # back to the unit of the similarities
     return LogitFit(
-        scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged
+        scale=scale, bias=minimizer[1].item() - scale * mean, loss=loss, steps=steps, converged=converged
     )
 
 
@@ -104,18 +104,18 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
             f"similarities {tuple(similarities.shape)} and labels {tuple(labels.shape)} must be (N, C) and (N,)"
         )
     if not bool(torch.isfinite(similarities).all()):
-        raise ValueError("similarities must be finite to fit a scale to")
+        raise ValueError("similarities hold NaN or infinity; a fit needs finite values")
     rows = max(1, BLOCK_PAIRS // similarities.shape[1])
     blocks = list(zip(similarities.split(rows), labels.split(rows), strict=True))
     mean_variance = sum(x.double().var(1, correction=0).sum().item() for x, _ in blocks) / len(labels)
-    spread = math.sqrt(mean_variance) or 1.0
+    std = math.sqrt(mean_variance) or 1.0  # 1 if all similarities of every sample are equal
 
     def mean_loss(parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`MeanLoss` of the scale for similarities that are divided by `spread`."""
+        """`MeanLoss` of the scale for similarities that are divided by `std`."""
         scale = parameters[0]
         value, gradient, hessian = 0.5 * RIDGE * scale**2, RIDGE * scale, torch.tensor(RIDGE).double()
         for similarity, label in blocks:
-            x = similarity.double() / spread
+            x = similarity.double() / std
             x = x - x.gather(1, label[:, None])  # relative to the true class, so that its logit is 0
             p = torch.softmax(scale * x, 1)
             mean = (p * x).sum(1)  # the derivative of the logsumexp; its second derivative is the variance
@@ -126,21 +126,23 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
 
     zero = torch.zeros(1).double()
     loss, slope, _ = mean_loss(zero)
-    if slope.item() >= 0.0:
+    if slope.item() >= 0.0:  # the loss is convex, so its minimum over scales that are not negative is at 0
         return LogitFit(scale=0.0, loss=loss.item(), steps=0, converged=True)
-    found, best, steps, converged = _newton(mean_loss, zero)
-    return LogitFit(scale=found.item() / spread, loss=best, steps=steps, converged=converged)
+    minimizer, min_loss, steps, converged = _minimize_by_newton(mean_loss, zero)
+    return LogitFit(scale=minimizer.item() / std, loss=min_loss, steps=steps, converged=converged)
 
 
 MeanLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 """Parameters (P,) -> value, gradient (P,), Hessian (P, P)."""
 
 
-def _newton(mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100) -> tuple[Tensor, float, int, bool]:
+def _minimize_by_newton(
+    mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100
+) -> tuple[Tensor, float, int, bool]:
     """Minimize a strictly convex function by Newton's method from the given parameters.
 
-    Returns the parameters, the value, the number of steps, and whether it converged: the expected gain of the next step
-    is below rounding.
+    Returns the parameters at the minimum, the value there, the number of steps, and whether it converged, which it has
+    if the expected gain of the next step is below rounding.
     """
     value, gradient, hessian = mean_loss(parameters)
     for step in range(max_steps):
@@ -148,34 +150,35 @@ def _newton(mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100) -> tu
         direction = -(torch.linalg.pinv(hessian, hermitian=True) @ gradient)
         # twice the gain of a full step, if the function were quadratic
         expected_gain = -(gradient @ direction)
-        if expected_gain <= 1e-14 * (value.abs() + 1e-300):
+        if expected_gain <= 1e-14 * (value.abs() + 1e-300):  # 1e-300: the value may be 0
             return parameters, value.item(), step, True
-        length = 1.0
+        step_length = 1.0
         while True:  # backtrack until the value falls enough (Armijo's condition)
-            tried = mean_loss(parameters + length * direction)
-            if tried[0] <= value - 1e-4 * length * expected_gain:
+            candidate = mean_loss(parameters + step_length * direction)
+            if candidate[0] <= value - 1e-4 * step_length * expected_gain:
                 break
-            length *= 0.5
-            if length < 1e-8:  # below rounding
+            step_length *= 0.5
+            if step_length < 1e-8:
+                # no step lowers the value, because of rounding: converged if there was hardly anything to gain
                 return parameters, value.item(), step, bool(expected_gain <= 1e-8 * value.abs())
-        parameters = parameters + length * direction
-        value, gradient, hessian = tried
+        parameters = parameters + step_length * direction
+        value, gradient, hessian = candidate
     return parameters, value.item(), max_steps, False
 
 
-def _moments(blocks: list[tuple[Tensor, ...]]) -> tuple[float, float, float, float]:
+def _compute_weighted_moments(blocks: list[tuple[Tensor, ...]]) -> tuple[float, float, float, float]:
     """Weighted moments of blocks (similarities, is_match, weights), each (B,).
 
     Returns the total weight, the weight of matches, and the mean and standard deviation (1 if it is 0) of the
     similarities.
     """
-    total = sum(w.double().sum().item() for _, _, w in blocks)
-    matched = sum(w.double()[is_match].sum().item() for _, is_match, w in blocks)
-    if total == 0.0:
+    total_weight = sum(w.double().sum().item() for _, _, w in blocks)
+    match_weight = sum(w.double()[is_match].sum().item() for _, is_match, w in blocks)
+    if total_weight == 0.0:  # `fit_scale_and_bias` then raises: no pair matches
         return 0.0, 0.0, 0.0, 1.0
-    mean = sum((w * x.double()).sum().item() for x, _, w in blocks) / total
-    variance = sum((w * (x.double() - mean).square()).sum().item() for x, _, w in blocks) / total
-    return total, matched, mean, math.sqrt(variance) or 1.0
+    mean = sum((w * x.double()).sum().item() for x, _, w in blocks) / total_weight
+    variance = sum((w * (x.double() - mean).square()).sum().item() for x, _, w in blocks) / total_weight
+    return total_weight, match_weight, mean, math.sqrt(variance) or 1.0
 
 
 def _check_pairs(similarities: Tensor, is_match: Tensor, weights: Tensor | None) -> None:
@@ -186,6 +189,6 @@ def _check_pairs(similarities: Tensor, is_match: Tensor, weights: Tensor | None)
     if is_match.dtype != torch.bool:
         raise ValueError(f"is_match must be bool, not {is_match.dtype}")
     if not bool(torch.isfinite(similarities).all()):
-        raise ValueError("similarities must be finite to fit a scale to")
+        raise ValueError("similarities hold NaN or infinity; a fit needs finite values")
     if weights is not None and not bool((torch.isfinite(weights) & (weights >= 0)).all()):
         raise ValueError("weights must be finite and not negative")

@@ -14,7 +14,7 @@ from prolip.evaluation.metrics.confidence import LogitParameters
 def evaluate_calibration(
     scores: Tensor, labels: Tensor, logits: LogitParameters, seed: int
 ) -> dict[str, Any] | None:
-    """Fit scale and bias on one half of the samples; measure the calibration of raw and fitted ones on the other.
+    """Fit scale and bias to one half of the samples; measure the calibration before and after on the other half.
 
     Args:
         scores: Similarities of samples and classes, (N, C).
@@ -23,33 +23,33 @@ def evaluate_calibration(
         seed: Seed of the split.
 
     Returns:
-        n_fit and n_test (sizes of the halves); softmax {raw, fitted}; sigmoid {raw, fitted, fitted_to_predictions},
-        None for a model without a bias. The docstring of `prolip.evaluation.zeroshot` lists the values (`calibration`).
-        None for fewer than two samples.
+        None for fewer than two samples; else n_fit and n_test (sizes of the halves); softmax {raw, fitted}; sigmoid
+        {raw, fitted, fitted_to_predictions}, which is None for a model without a bias. raw: with the model's own scale
+        and bias. The docstring of `prolip.evaluation.zeroshot` lists the values of each (`calibration`).
     """
     if len(labels) < 2:
         return None
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     fit_rows, test_rows = order[: len(order) // 2], order[len(order) // 2 :]
     scale, bias = logits
-    fitted = fit.fit_temperature(scores[fit_rows], labels[fit_rows])
-    test = (scores[test_rows], labels[test_rows])
+    fit_half = (scores[fit_rows], labels[fit_rows])
+    fitted = fit.fit_temperature(*fit_half)
+    test_half = (scores[test_rows], labels[test_rows])
     result: dict[str, Any] = {
         "n_fit": len(fit_rows),
         "n_test": len(test_rows),
         "softmax": {
-            "raw": {"scale": scale} | calibration.softmax_calibration(*test, scale),
+            "raw": {"scale": scale} | calibration.softmax_calibration(*test_half, scale),
             "fitted": {"scale": fitted.scale, "converged": fitted.converged}
-            | calibration.softmax_calibration(*test, fitted.scale),
+            | calibration.softmax_calibration(*test_half, fitted.scale),
         },
         "sigmoid": None,
     }
     if bias is not None:
-        fit_data = scores[fit_rows], labels[fit_rows]
         result["sigmoid"] = {
-            "raw": {"scale": scale, "bias": bias} | calibration.sigmoid_calibration(*test, scale, bias),
-            "fitted": _fit_and_test(*_all_pairs(*fit_data), *test),
-            "fitted_to_predictions": _fit_and_test(*_predicted_pairs(*fit_data), *test),
+            "raw": {"scale": scale, "bias": bias} | calibration.sigmoid_calibration(*test_half, scale, bias),
+            "fitted": _fit_and_test(*_all_pairs(*fit_half), *test_half),
+            "fitted_to_predictions": _fit_and_test(*_predicted_pairs(*fit_half), *test_half),
         }
     return result
 

@@ -24,12 +24,13 @@ def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Coverage k/N and risk, both float64 (N,).
     """
-    wrong, order = _check(correct, confidence)
+    _check_predictions(correct, confidence)
+    wrong, order = 1.0 - correct.bool().double(), confidence.argsort(descending=True)
     # samples of equal confidence form a group, and each of them counts with the error rate of its group
     _, group, sizes = torch.unique_consecutive(confidence[order], return_inverse=True, return_counts=True)
-    error = torch.bincount(group, wrong[order]) / sizes
-    predicted = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
-    return predicted / len(wrong), error[group].cumsum(0) / predicted
+    error_rate = torch.bincount(group, wrong[order]) / sizes
+    k = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
+    return k / len(wrong), error_rate[group].cumsum(0) / k
 
 
 def aurc(correct: Tensor, confidence: Tensor) -> float:
@@ -69,9 +70,9 @@ def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[
         coverage and risk, lists of equal length: at most CURVE_POINTS equally spaced coverages, the last of which is 1.
     """
     coverage, risk = risk_coverage(correct, confidence)
-    steps = min(CURVE_POINTS, len(risk))
-    chosen = (torch.arange(1, steps + 1) * len(risk)) // steps - 1
-    return {"coverage": coverage[chosen].tolist(), "risk": risk[chosen].tolist()}
+    num_points = min(CURVE_POINTS, len(risk))
+    point_indices = (torch.arange(1, num_points + 1) * len(risk)) // num_points - 1
+    return {"coverage": coverage[point_indices].tolist(), "risk": risk[point_indices].tolist()}
 
 
 def auroc(positive: Tensor, score: Tensor) -> float | None:
@@ -97,15 +98,13 @@ def auroc(positive: Tensor, score: Tensor) -> float | None:
     return (u / num_positive) / num_negative
 
 
-def _check(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Check both (ValueError). Returns 1 where a prediction is wrong, else 0, float64 (N,); the order of falling
-    confidence, int64 (N,)."""
+def _check_predictions(correct: Tensor, confidence: Tensor) -> None:
+    """Raise ValueError unless both are (N,), N at least 1, and no confidence is NaN."""
     if correct.ndim != 1 or correct.shape != confidence.shape or len(correct) == 0:
         raise ValueError(
             f"correct {tuple(correct.shape)} and confidence {tuple(confidence.shape)} must both be (N,), N at least 1"
         )
     _require_no_nan(confidence, "confidence")
-    return 1.0 - correct.bool().double(), confidence.argsort(descending=True)
 
 
 def _require_no_nan(values: Tensor, name: str) -> None:
