@@ -33,11 +33,11 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, req
     """
     valid = rule(values)
     if not bool(valid.all()):
-        first = tuple(int(i) for i in (~valid).nonzero()[0])
-        count = int((~valid).sum())
+        first_index = tuple(int(i) for i in (~valid).nonzero()[0])
+        num_invalid = int((~valid).sum())
         raise ValueError(
-            f"{name} must be {requirement}; {count} of {valid.numel()} values are not, "
-            f"the first at index {first} is {values[first].item()}"
+            f"{name} must be {requirement}; {num_invalid} of {valid.numel()} values are not, "
+            f"the first at index {first_index} is {values[first_index].item()}"
         )
 
 
@@ -59,7 +59,9 @@ def is_in_range(values: Tensor, low: float, high: float) -> bool:
 
 
 def require_in_range(values: Tensor, low: float, high: float, name: str, requirement: str) -> None:
-    """`require_all` for the range [low, high]; looks for the first invalid value only if there is one.
+    """Raise ValueError unless all values lie in [low, high]. Reads the data (synchronizes a GPU).
+
+    Faster than `require_all`, which is called only to report an invalid value.
 
     Args:
         values: Any shape.
@@ -125,7 +127,7 @@ def require_fraction(value: object, name: str, *, exclude_zero: bool = False) ->
 
 
 def require_choice(value: str, choices: Sequence[str], name: str) -> None:
-    """Raise ValueError unless the value is one of several.
+    """Raise ValueError unless the value is one of the choices.
 
     Args:
         value: Checked.
@@ -158,7 +160,9 @@ def check_points(points: Tensor, name: str) -> Tensor:
 
 
 def forbid_double_backward(name: str) -> None:
-    """Raise RuntimeError in a hand-written backward that is itself differentiated: it would count as constant.
+    """Raise RuntimeError if a hand-written backward pass is itself differentiated, which would give wrong gradients.
+
+    Call it in the backward pass: only if that is differentiated (create_graph) are gradients enabled there.
 
     Args:
         name: Start of the message, which names the function.

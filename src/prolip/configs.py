@@ -27,10 +27,10 @@ def build_dataclass(cls: type, values: object, name: str) -> Any:
     if not isinstance(values, Mapping):
         raise ValueError(f"{name} must be an object with named values, not {type(values).__name__}")
     hints = get_type_hints(cls)
-    known = {f.name for f in fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ValueError(f"{name} has unknown keys {unknown}; the known ones are {sorted(known)}")
+    field_names = {field.name for field in fields(cls)}
+    unknown_keys = sorted(set(values) - field_names)
+    if unknown_keys:
+        raise ValueError(f"{name} has unknown keys {unknown_keys}; the known ones are {sorted(field_names)}")
     arguments = {key: _build_value(hints[key], value, f"{name}.{key}") for key, value in values.items()}
     try:
         return cls(**arguments)
@@ -85,7 +85,8 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 def _build_value(hint: Any, value: object, name: str) -> Any:
     """Convert a JSON value to the type of its field: nested dataclass, tuple (JSON has lists), or the value itself.
 
-    `name` is the path of the field for messages, such as "config.image.patch_size".
+    `name` is the path of the field for messages, such as "config.image.patch_size". Raises ValueError for the values of
+    a nested dataclass, as `build_dataclass`; others are not checked.
     """
     if len(members := union_members(hint)) > 1:
         if value is None:
@@ -95,7 +96,7 @@ def _build_value(hint: Any, value: object, name: str) -> Any:
         return build_dataclass(hint, value, name)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         element_hint = get_args(hint)[0]
-        return tuple(_build_value(element_hint, part, f"{name}[{i}]") for i, part in enumerate(value))
+        return tuple(_build_value(element_hint, element, f"{name}[{i}]") for i, element in enumerate(value))
     return value
 
 
@@ -104,7 +105,8 @@ def _is_instance(value: object, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return True  # require_literals has checked it
     if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_is_instance(part, get_args(hint)[0]) for part in value)
+        element_hint = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_is_instance(element, element_hint) for element in value)
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
     return isinstance(value, hint)

@@ -154,7 +154,7 @@ def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
 
 
 def describe_bad_samples(count: int) -> str | None:
-    """Caption of a table whose data had bad samples.
+    """Describe how many bad samples were skipped, as the caption of a table.
 
     Args:
         count: Number of bad samples.
@@ -168,7 +168,9 @@ def describe_bad_samples(count: int) -> str | None:
 
 
 class FailSafeFile:
-    """A text file that ignores all writes after one has failed (2>&1 | head -1), for work that needs no reader.
+    """A text file that ignores all writes after one has failed.
+
+    So a long run goes on when the reader of its output ends, as in `prolip train ... 2>&1 | head -1`.
 
     Args:
         file: Where the text goes. Characters that its encoding lacks are escaped.
@@ -181,7 +183,7 @@ class FailSafeFile:
         return getattr(self._file, name)
 
     def write(self, text: str) -> int:
-        """Write text, if no write has failed before."""
+        """Write text, if no write has failed before; returns its length in either case."""
         encoding = getattr(self._file, "encoding", None) or "utf-8"
         self._attempt(lambda: self._file.write(text.encode(encoding, "backslashreplace").decode(encoding)))
         return len(text)
@@ -195,7 +197,7 @@ class FailSafeFile:
         return not self._failed and self._file.isatty()
 
     def _attempt(self, work: Callable[[], object]) -> None:
-        """Call `work`, unless a call has failed before. An error of the file is not raised but remembered."""
+        """Call `work`, unless a call has failed before. Its OSError or ValueError is not raised: it ends all writes."""
         try:
             if not self._failed:
                 work()

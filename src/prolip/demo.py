@@ -32,7 +32,8 @@ def run_demo(
 ) -> Path:
     """Train a small model, evaluate it and write its report.
 
-    An earlier demo with the same settings is shown instead, if the user agrees (or can't be asked).
+    If `out` has the report of an earlier demo with the same settings, and the user agrees or can't be asked, nothing is
+    done and its path is returned. A stopped training is resumed; a run with other settings is moved aside.
 
     Args:
         out: Folder for the run (scenes-demo) and report.html.
@@ -46,6 +47,7 @@ def run_demo(
         The path of the report.
 
     Raises:
+        ValueError: seed or samples are out of range.
         KeyboardInterrupt: Training was stopped; the same call resumes it.
     """
     if not 0 <= seed < 2**63:
@@ -57,11 +59,11 @@ def run_demo(
     config = recipes.load_recipe("miniature").build_config(overrides)
     is_finished = _is_same_run(config) and (Path(config.out) / MODEL).is_dir()
     if is_finished and not overwrite and (out / REPORT_FILE).is_file():
-        if _accepts_existing(console, out):
+        if _ask_to_show_existing(console, out):
             return _print_path(console, out / REPORT_FILE)
         overwrite = True
     if overwrite or not is_finished:
-        _train(console, config, overwrite)
+        _train_or_resume(console, config, overwrite)
     console.print("Evaluating it, an untrained model and one that was trained for longer ...")
     page = build_report(
         config.out,
@@ -81,16 +83,16 @@ def _is_same_run(config: TrainConfig) -> bool:
     return is_run(folder) and not compare_configs(read_config(folder).to_dict(), config.to_dict())
 
 
-def _accepts_existing(console: Console, out: Path) -> bool:
-    """Ask whether to show the existing demo; yes without asking if there is no terminal."""
+def _ask_to_show_existing(console: Console, out: Path) -> bool:
+    """Ask the user whether to show the existing demo; True without asking if there is no terminal."""
     if not (sys.stdin.isatty() and console.is_terminal):
         return True
     answer = console.input(f"{out} holds an earlier demo. Show it again? [Y/n] ", markup=False)
     return not answer.strip().lower().startswith("n")
 
 
-def _train(console: Console, config: TrainConfig, overwrite: bool) -> None:
-    """Train the model, or resume its training. A run that was made with another config is moved aside first.
+def _train_or_resume(console: Console, config: TrainConfig, overwrite: bool) -> None:
+    """Train the model, or resume its training. A run with another config, or any with `overwrite`, is moved aside.
 
     Raises KeyboardInterrupt if a signal stopped the training before the final model was written.
     """
@@ -107,14 +109,14 @@ def _train(console: Console, config: TrainConfig, overwrite: bool) -> None:
 
 
 def _print_headline(page: ReportPage) -> None:
-    """Print the headline numbers of the page, of this model and of the others."""
+    """Print a table of the page's headline numbers: a row per metric, a column per model."""
     tiles = page.header.tiles
-    others = [name for name, _ in tiles[0].comparisons] if tiles else []
+    other_models = [name for name, _ in tiles[0].comparisons] if tiles else []
     rows = [
         (f"{tile.label}: {tile.description}", tile.value, *(value for _, value in tile.comparisons))
         for tile in tiles
     ]
-    print_tables([make_table("Results on unseen scenes", ["metric"], ["this model", *others], rows)])
+    print_tables([make_table("Results on unseen scenes", ["metric"], ["this model", *other_models], rows)])
 
 
 def _print_path(console: Console, path: Path) -> Path:

@@ -37,30 +37,34 @@ def list_advice(installation: dict[str, Any]) -> list[str]:
         One sentence per item.
     """
     lines = []
-    absent = [name for name, found in installation["packages"].items() if found is None]
-    if absent:
-        lines.append(f"core packages are missing: {', '.join(absent)}. Run: make clean test")
+    missing_packages = [name for name, version in installation["packages"].items() if version is None]
+    if missing_packages:
+        lines.append(f"core packages are missing: {', '.join(missing_packages)}. Run: make clean test")
     if not installation["accelerators"] and installation["threads"] < installation["cpus"]:
         lines.append(
-            f"torch uses {installation['threads']} of {installation['cpus']} cores: set OMP_NUM_THREADS"
+            f"torch uses {installation['threads']} of {installation['cpus']} cores. To use all of them, set "
+            f"OMP_NUM_THREADS={installation['cpus']}"
         )
     if not installation["bf16"]:
         lines.append("this machine has no fast bfloat16: use float32")
-    without = [name for name, modules in installation["extras"].items() if modules]
-    if without:
-        lines.append(f"extras not installed: {', '.join(without)}. {extras.install_command(*without)}")
+    missing_extras = [name for name, modules in installation["extras"].items() if modules]
+    if missing_extras:
+        advice = extras.make_install_advice(*missing_extras)
+        lines.append(f"extras not installed: {', '.join(missing_extras)}. {advice}")
     return lines
 
 
 def print_installation(installation: dict[str, Any]) -> None:
-    """Print a table, and advice below it.
+    """Print a table of versions, extras and hardware, and advice below it.
 
     Args:
         installation: Result of `inspect_installation`.
     """
     from prolip.console import make_console, make_table
 
-    packages = ", ".join(f"{name} {found or 'MISSING'}" for name, found in installation["packages"].items())
+    packages = ", ".join(
+        f"{name} {version or 'MISSING'}" for name, version in installation["packages"].items()
+    )
     rows = [
         *((key, installation[key]) for key in ("prolip", "python", "platform")),
         ("packages", packages),
@@ -90,10 +94,11 @@ def _has_fast_bfloat16() -> bool:
 
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    flags = ("avx512_bf16", "amx_bf16", "bf16")
+    bfloat16_flags = ("avx512_bf16", "amx_bf16", "bf16")  # two of x86, one of ARM
     try:
-        with open("/proc/cpuinfo") as info:
-            line = next((text for text in info if text.startswith(("flags", "Features"))), "")
+        with open("/proc/cpuinfo") as cpuinfo:
+            # the first core's flags; the line is called Features on ARM
+            cpu_flags = next((line for line in cpuinfo if line.startswith(("flags", "Features"))), "")
     except OSError:
         return False
-    return any(flag in line.split() for flag in flags)
+    return any(flag in cpu_flags.split() for flag in bfloat16_flags)

@@ -41,12 +41,12 @@ def import_extra(module: str, extra: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] != module.split(".", maxsplit=1)[0]:
             raise  # the module is there, but something that it needs is not: a broken install
         raise MissingExtraError(
-            f"this feature needs {module.split('.', maxsplit=1)[0]}. {install_command(extra)}"
+            f"this feature needs {module.split('.', maxsplit=1)[0]}. {make_install_advice(extra)}"
         ) from None
 
 
-def install_command(*names: str) -> str:
-    """The sentence with the command that installs extras, for messages.
+def make_install_advice(*names: str) -> str:
+    """Make the sentence with the command that installs extras, for messages.
 
     The command installs from a checkout: the package is not on an index.
 

@@ -100,7 +100,9 @@ def atomic_write_folder(folder: Path, write: Callable[[Path], object]) -> Path:
 
 
 def recover_folder(folder: Path) -> None:
-    """Restore or remove the old folder that a process killed in `atomic_write_folder` has left.
+    """Clean up after a process that was killed in `atomic_write_folder`, and has left the old folder renamed.
+
+    The old folder gets its name back if the new one is missing, and is removed otherwise.
 
     Args:
         folder: The folder that was being written.
@@ -112,7 +114,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def require_empty_folder(folder: Path) -> None:
-    """Raise ValueError if the path exists and is not an empty folder.
+    """Raise ValueError unless the path is new or an empty folder.
 
     Args:
         folder: May be missing.
@@ -187,10 +189,10 @@ def _add_file_name(path: Path) -> Iterator[None]:
         raise
 
 
-def _is_running(process: int) -> bool:
-    """Whether a process with this id exists, also one of another user."""
+def _is_running(process_id: int) -> bool:
+    """Whether a process with this id exists on this machine, also one of another user."""
     try:
-        os.kill(process, 0)  # signal 0 only asks whether the process exists
+        os.kill(process_id, 0)  # signal 0 only asks whether the process exists
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):  # another user's process; a number beyond any process id

@@ -61,7 +61,7 @@ def test_python_dash_m_runs_the_command():
         (["data", "scenes", "--out", "x", "--image-size", "500"], "size must be at most 224"),
         (["data", "check", "/nowhere/*.tar"], "/nowhere/*.tar"),
         (["data", "check", "scenes:harder"], "world 'harder' is not one of"),
-        (["data", "ambiguity"], "no caption was given"),
+        (["data", "ambiguity"], "pass at least one caption"),
         (["data", "ambiguity", "a red dog"], "'dog'"),
         (["report", "scenes", "--out", "/dev/null/figure"], "/dev/null"),
         (["demo", "--seed", "99999999999999999999"], "seed must be"),

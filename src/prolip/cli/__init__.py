@@ -33,6 +33,9 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 """Groups of commands: prolip GROUP COMMAND."""
 
 
+# The first line of the following docstrings is the group's entry in `prolip --help`.
+
+
 def _train() -> None:
     """Train a model with a recipe, in one process or under torchrun. See prolip train --help."""
     main(["train", "--help"])
@@ -120,7 +123,7 @@ def reported_errors(prog: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader closed the pipe (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except _user_errors() as error:
+    except _user_error_types() as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
         print(f"{prog}: {error}", file=sys.stderr)
@@ -134,7 +137,7 @@ def run_command(commands: dict[str, Callable[..., None]], prog: str, args: list[
     """Parse arguments with tyro and run one of several commands.
 
     Args:
-        commands: By name.
+        commands: Functions by the name of their command.
         prog: Name of the program in the help.
         args: Words of the command line, the name of the command first.
     """
@@ -143,7 +146,7 @@ def run_command(commands: dict[str, Callable[..., None]], prog: str, args: list[
 
 
 def _expand_report(args: list[str]) -> list[str]:
-    """The words of the command line, with `report RUN` written out as `report page RUN`.
+    """Insert the command `page` into `report RUN`: returns `report page RUN`, and other words unchanged.
 
     (A run in a folder with the name of a report command, such as toy, is passed as ./toy.)
     """
@@ -152,7 +155,7 @@ def _expand_report(args: list[str]) -> list[str]:
     return args
 
 
-def _user_errors() -> tuple[type[Exception], ...]:
+def _user_error_types() -> tuple[type[Exception], ...]:
     """Exception types whose message is enough for a user, without a traceback.
 
     PeerError is one of them only if its module was imported, since otherwise nothing raised it: --help needs no
@@ -161,5 +164,5 @@ def _user_errors() -> tuple[type[Exception], ...]:
     from prolip.extras import MissingExtraError
 
     rank_sync = sys.modules.get("prolip.training.rank_sync")
-    peer = () if rank_sync is None else (rank_sync.PeerError,)
-    return (ValueError, OSError, FloatingPointError, MissingExtraError, *peer)
+    peer_error = () if rank_sync is None else (rank_sync.PeerError,)
+    return (ValueError, OSError, FloatingPointError, MissingExtraError, *peer_error)

@@ -89,7 +89,9 @@ class CliEvaluationOptions:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ValueError(f"cannot create the folder {folder} for results: a file has that name") from None
+            raise ValueError(
+                f"cannot create the folder {folder} for results: a file has that name. Choose another with --out."
+            ) from None
         return folder
 
     def write_results(

@@ -76,15 +76,15 @@ def hierarimgs(
 
     from prolip.data.sources import hierarimgs
 
-    built = hierarimgs.build_hierarimgs(
+    result = hierarimgs.build_hierarimgs(
         annotations.expanduser(), images.expanduser(), out.expanduser(), min_pixels=min_pixels, levels=levels,
         canvas=canvas,
     )  # fmt: skip
     if as_json:
-        print(json.dumps(asdict(built), indent=2, default=str))
+        print(json.dumps(asdict(result), indent=2, default=str))
     else:
-        skipped = "".join(f"; {count} skipped: {reason}" for reason, count in built.left_out.items())
-        print(f"{built.index}: {built.num_images} images{skipped}")
+        skipped = "".join(f"; {count} skipped: {reason}" for reason, count in result.left_out.items())
+        print(f"{result.index}: {result.num_images} images{skipped}")
 
 
 def check(
@@ -114,9 +114,9 @@ def check(
     from prolip.data import check
 
     require_fraction(max_bad_fraction, "max_bad_fraction")
-    checked = check.check_data(source, captions=captions, image=image, size=image_size, num_workers=workers)
-    print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
-    if failure := checked.describe_failure(max_bad_fraction):
+    result = check.check_data(source, captions=captions, image=image, size=image_size, num_workers=workers)
+    print(json.dumps(result.as_dict(), indent=2) if as_json else result.summary())
+    if failure := result.describe_failure(max_bad_fraction):
         print(f"prolip: {failure}", file=sys.stderr)
         raise SystemExit(1)
 
@@ -140,7 +140,7 @@ def ambiguity(
     from prolip import scenes
 
     if not captions:
-        raise ValueError("no caption was given; an example: prolip data ambiguity 'a red circle'")
+        raise ValueError("pass at least one caption: prolip data ambiguity 'a red circle'")
     distribution = scenes.get_world(world, unseen)
     rows = [
         (text, scenes.probability(text, distribution), scenes.log_ambiguity(text, distribution))

@@ -82,7 +82,7 @@ def embed(
 
 
 def _summarize(dataset: EmbeddingDataset) -> dict[str, Any]:
-    """Counts and size of a data set for --json: bad samples by reason, and the size of all parts in MB."""
+    """Counts and size of a data set as --json prints them; "bad" has the bad samples by reason."""
     errors = dataset.count_errors()
     return {
         "storage": str(dataset.storage),

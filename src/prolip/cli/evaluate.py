@@ -132,7 +132,10 @@ def suite(
 
     options.write_results("suite", folder, result, table.suite_tables(lines), draw)
     if failed := evaluation.list_failures(lines):
-        print(f"prolip: {len(failed)} tasks failed: {', '.join(failed)}", file=sys.stderr)
+        print(
+            f"prolip: {len(failed)} tasks failed; the same command tries them again: {', '.join(failed)}",
+            file=sys.stderr,
+        )
         raise SystemExit(1)
 
 
@@ -349,12 +352,12 @@ def uncertainty(
     folder = options.make_folder(data)
     source, embedder = open_data(data, captions=captions, image=image), options.make_embedder()
     evaluation.require_uncertainty(embedder.model)
-    known = None if world is None else open_data(f"scenes:{world}")
+    scenes = None if world is None else open_data(f"scenes:{world}")
     pairs = embed_pairs(
         embedder,
         source,
         limit=limit,
-        log_ambiguity=known.log_ambiguity if isinstance(known, AnnotatedSource) else None,
+        log_ambiguity=scenes.log_ambiguity if isinstance(scenes, AnnotatedSource) else None,
     )
     result = evaluation.analyze_uncertainty(pairs, num_examples=examples, seed=require_seed(seed))
 
@@ -439,7 +442,7 @@ def _open_labeled(data: Path, classes: Path | None, templates: Path | None = Non
 
 
 def _read_templates(path: Path | None) -> tuple[str, ...] | None:
-    """Templates with {c} of a text file; of "imagenet", CLIP's 80; None for None."""
+    """Read the prompt templates of a text file; CLIP's 80 for "imagenet"; None for None: the data's own."""
     from prolip.zeroshot import class_names
 
     if path is None:

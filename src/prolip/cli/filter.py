@@ -91,13 +91,13 @@ def filter_(
 
 
 def _make_outcome_table(result: FilterResult) -> Table:
-    """Table of the number of samples by outcome, bad ones by reason, with the threshold below it."""
+    """Table of the number and percentage of samples by outcome, bad ones by reason, with the threshold below it."""
     from prolip.console import format_number, format_percent, make_table
 
     summary = result.summary
-    cut = f"last {summary['rank_by']} that is kept: {format_number(summary['threshold'])}"
+    threshold = f"last {summary['rank_by']} that is kept: {format_number(summary['threshold'])}"
     table = make_table(
-        f"{summary['data']} by {summary['rank_by']}", ["outcome"], ["samples", "%"], caption=cut
+        f"{summary['data']} by {summary['rank_by']}", ["outcome"], ["samples", "%"], caption=threshold
     )
     rows = [
         *summary["outcomes"].items(),
@@ -110,7 +110,7 @@ def _make_outcome_table(result: FilterResult) -> Table:
 
 
 def _make_truth_tables(result: FilterResult) -> list[Table]:
-    """Table of precision and recall against the ground truth, and at random; [] without a ground truth."""
+    """Table of precision and recall of the kept samples and of a random choice; [] without a ground truth."""
     from prolip.console import format_percent, make_table
 
     truth = result.counts.ground_truth

@@ -44,11 +44,11 @@ def page(
     """
     from prolip.reports.page.build import build_report
 
-    written = build_report(
-        run, out, data=data, labeled=labeled, hierarimgs=hierarimgs, compare=[_split_name(word) for word in compare],
+    report_page = build_report(
+        run, out, data=data, labeled=labeled, hierarimgs=hierarimgs, compare=[_parse_named_model(w) for w in compare],
         controls=controls, claims=claims, limit=limit, device=device, command=["prolip", *common.command_line],
     )  # fmt: skip
-    print(written.path)
+    print(report_page.path)
 
 
 def toy(out: Path = Path("toy-inclusion")) -> None:
@@ -61,7 +61,7 @@ def toy(out: Path = Path("toy-inclusion")) -> None:
     """
     from prolip.reports.toy import save_toy_figure
 
-    print(*save_toy_figure(_figure_path(out, "toy-inclusion")), sep="\n")
+    print(*save_toy_figure(_get_figure_path(out, "toy-inclusion")), sep="\n")
 
 
 def scenes(out: Path = Path("scenes"), world: Literal["simple", "hard"] = "hard", seed: int = 0) -> None:
@@ -76,19 +76,19 @@ def scenes(out: Path = Path("scenes"), world: Literal["simple", "hard"] = "hard"
     """
     from prolip.reports.scenes import save_scene_sheet
 
-    print(*save_scene_sheet(_figure_path(out, "scenes"), world, seed), sep="\n")
+    print(*save_scene_sheet(_get_figure_path(out, "scenes"), world, seed), sep="\n")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"page": page, "toy": toy, "scenes": scenes}
 
 
-def _split_name(word: str) -> tuple[str, str]:
-    """NAME=MODEL as (name, model). A model without a name is named after its folder."""
+def _parse_named_model(word: str) -> tuple[str, str]:
+    """Split NAME=MODEL of --compare into (name, model). A model without a name is named after its folder."""
     name, sign, model = word.partition("=")
     return (name, model) if sign else (common.make_folder_name(word), word)
 
 
-def _figure_path(out: Path, name: str) -> Path:
-    """The path of a figure: `out`, or `name` in the folder `out`."""
+def _get_figure_path(out: Path, name: str) -> Path:
+    """The path of a figure without its suffix: `out`, or, if `out` is a folder, the file `name` in it."""
     out = out.expanduser()
     return out / name if out.is_dir() else out

@@ -42,9 +42,10 @@ def index(
     require_fraction(recall, "recall", exclude_zero=True)
     database = index_embeddings(out, [EmbeddingDataset.open(path) for path in embeddings])
     settings = build_index(database, kind, recall=recall)
-    metadata = {key: value for key, value in asdict(settings).items() if key != "quantiles"}
     if as_json:
-        print(json.dumps({"database": out, "rows": database.count_rows(), **metadata}, indent=2))
+        # without the quantiles of the uncertainties, a long list that only searches need
+        printed_settings = {key: value for key, value in asdict(settings).items() if key != "quantiles"}
+        print(json.dumps({"database": out, "rows": database.count_rows(), **printed_settings}, indent=2))
     else:
         print(f"{out}: {database.count_rows():,} rows. {settings.describe()}")
 
@@ -94,7 +95,7 @@ def search(
     from prolip.retrieval.response import load_database_model, search_with_confidence, show
 
     if sheet is not None and sheet.suffix not in ("", ".png", ".svg"):
-        raise ValueError(f"{sheet}: a sheet needs the suffix .png or .svg")
+        raise ValueError(f"--sheet {sheet}: the file name must end in .png or .svg")
     if (text is None) == (image is None):
         raise ValueError(
             'pass either a text or an image: prolip search DB "a red circle", or prolip search DB --image FILE'
@@ -103,11 +104,11 @@ def search(
         k=k, rank_by=rank_by, where=where, modality=modality, max_uncertainty=max_uncertainty, rerank=rerank,
         candidates=candidates, exact=exact,
     )  # fmt: skip
-    opened = Database.open(database)
-    encoder = load_database_model(opened, model, device)
+    opened_database = Database.open(database)
+    encoder = load_database_model(opened_database, model, device)
     query = encoder.embed_texts(text) if text is not None else encoder.embed_images(str(image))
     response = search_with_confidence(
-        opened, str(image) if text is None else text, query, "image" if text is None else "text", config,
+        opened_database, str(image) if text is None else text, query, "image" if text is None else "text", config,
         null=encoder.embed_texts("") if only_included else None,
     )  # fmt: skip
     if as_json:
@@ -117,5 +118,5 @@ def search(
     if sheet is not None:
         from prolip.reports import hits
 
-        written = hits.save_hits_sheet(sheet.expanduser(), opened, response)
+        written = hits.save_hits_sheet(sheet.expanduser(), opened_database, response)
         print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)

@@ -51,7 +51,7 @@ def traverse(
             "pass at least one image: prolip traverse cat.jpg --captions captions.txt --model my-model"
         )
     search = api.open_caption_search(captions, scan=scan)
-    found = api.traverse_images(
+    traversals = api.traverse_images(
         load(model, device=device).eval(),
         list(images),
         search,
@@ -60,13 +60,13 @@ def traverse(
         rank_by=rank_by,
         steps=steps,
     )
-    paths = {str(file): path for file, path in zip(images, found, strict=True)}
-    content = {file: asdict(path) for file, path in paths.items()}
+    traversal_by_file = {str(file): traversal for file, traversal in zip(images, traversals, strict=True)}
+    content = {file: asdict(traversal) for file, traversal in traversal_by_file.items()}
     if as_json:
         print(json.dumps(content, indent=2))
     else:
-        for file, path in paths.items():
-            api.show(file, path)
+        for file, traversal in traversal_by_file.items():
+            api.show(file, traversal)
     if out is not None:
         from prolip.files import write_json
         from prolip.preprocessing.images import read_image
@@ -75,6 +75,6 @@ def traverse(
         out = out.expanduser()
         written = [write_json(out / "traverse.json", content)]
         written += figures.save_traversal_figure(
-            paths, [read_image(path) for path in images], out / "traverse"
+            traversal_by_file, [read_image(path) for path in images], out / "traverse"
         )
         print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)
