@@ -372,9 +372,9 @@ def test_nearest_and_prior_are_those_of_the_config(prior):
     plan = StrategyConfig(shots=(), runs=1, nearest_images=3, prior=prior)
     row = by_name(compare_strategies(prompts, images, labels, config=plan))["BPRW, 0 images"]
     settings = replace(ZERO_SHOT_CONFIG, nearest_images=3, prior=prior)
-    generator = strategies.StrategyInputs(prompts, images, labels, images[:0], labels[:0], plan).generator(
-        0, 0
-    )
+    generator = strategies.StrategyInputs(
+        prompts, images, labels, images[:0], labels[:0], plan
+    ).make_generator(0, 0)
     found = zero_shot_weights(prompts, images, settings, generator).weights
     assert row["effective_prompts"] == pytest.approx(float(rules.effective_prompt_count(found).mean()))
 
@@ -393,20 +393,22 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
     first = {
         torch.rand(3, generator=generator).tolist()[0]
         for generator in (
-            task.generator(1, 0),
-            task.generator(1, 1),
-            task.generator(2, 0),
-            replace(task, config=replace(task.config, seed=1)).generator(1, 0),
+            task.make_generator(1, 0),
+            task.make_generator(1, 1),
+            task.make_generator(2, 0),
+            replace(task, config=replace(task.config, seed=1)).make_generator(1, 0),
         )
     }
     assert len(first) == 4
-    assert task.generator(1, 0).initial_seed() == task.generator(1, 0).initial_seed()
+    assert task.make_generator(1, 0).initial_seed() == task.make_generator(1, 0).initial_seed()
 
 
 def test_the_split_is_the_seeds():
     _, images, labels = made()
     parts = [
-        evaluation._split(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0]
+        evaluation._split_tested_and_training(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[
+            0
+        ]
         for seed in (0, 0, 1)
     ]
     assert torch.equal(parts[0], parts[1])
@@ -471,7 +473,9 @@ def test_the_images_that_are_scored_keep_their_labels():
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
     images, labels = images[order], labels[order]
     result = compare_strategies(prompts, images, labels, config=QUICK)
-    scored, learn, learn_labels, _ = evaluation._split(images, labels, CLASSES, None, None, QUICK)
+    scored, learn, learn_labels, _ = evaluation._split_tested_and_training(
+        images, labels, CLASSES, None, None, QUICK
+    )
     assert len(scored) < len(labels)
     wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
     assert by_name(result)["all prompts"]["accuracy"] == pytest.approx(wanted)
@@ -483,7 +487,7 @@ def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task
     (row,) = [row for row, _ in strategies.few_shot_strategies(task) if row["name"].startswith("centroid")]
     values = []
     for run in range(2):
-        chosen = choose_shots(task.train_labels, CLASSES, 1, task.generator(1, run))[:3, 0]
+        chosen = choose_shots(task.train_labels, CLASSES, 1, task.make_generator(1, run))[:3, 0]
         last = pool(task.prompts, variance="independent")[3:]
         values.append(task.accuracy(Gaussian.cat([task.train_images[chosen], last])))
     assert row["accuracy"] == pytest.approx(sum(values) / 2)
@@ -518,7 +522,7 @@ def test_index_zero_is_a_valid_image():
 def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monkeypatch):
     seen = []
     monkeypatch.setattr(strategies.StrategyInputs, "accuracy", lambda _, classes: seen.append(classes) or 0.5)
-    strategies._centroid_row(task, 1)
+    strategies._make_centroid_row(task, 1)
     wanted = pool(task.prompts, variance="independent")
     for classes in seen:
         assert torch.equal(classes.mean[3], wanted.mean[3])

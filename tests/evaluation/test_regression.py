@@ -112,7 +112,7 @@ def test_the_same_as_scikit_learn():
     columns, uncertainty, noise = planted()
     target = 0.3 * columns.values[:, 0] + 0.7 * uncertainty + 0.5 * noise
     found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)), seed=5)
-    fold = regression._folds(len(target), 5)
+    fold = regression._assign_folds(len(target), 5)
     assert sorted(torch.bincount(fold).tolist()) == sorted(len(test) for _, test in KFold(5).split(target))
     for name, x in (
         ("r2_without", columns.values),
@@ -157,9 +157,9 @@ def test_the_interval_is_that_of_a_loop_over_resamples():
     target = uncertainty + 2 * noise
     groups = torch.arange(200) // 2  # two rows a group
     found = compare_regressions(columns, uncertainty, target, groups, seed=1)
-    fold = regression._folds(100, 1)[groups]
+    fold = regression._assign_folds(100, 1)[groups]
     both = torch.cat([columns.values, uncertainty[:, None]], 1)
-    errors = [regression._errors(x, target, fold).numpy() for x in (columns.values, both)]
+    errors = [regression._held_out_errors(x, target, fold).numpy() for x in (columns.values, both)]
     g, y = torch.Generator().manual_seed(2), target.numpy()
     drawn = []
     for chosen in torch.randint(100, (regression.RESAMPLES, 100), generator=g):
@@ -170,7 +170,7 @@ def test_the_interval_is_that_of_a_loop_over_resamples():
 
 def test_groups_are_held_out_together():
     groups = torch.arange(100) // 5
-    fold = regression._folds(20, 0)[groups]
+    fold = regression._assign_folds(20, 0)[groups]
     assert all(len(fold[groups == g].unique()) == 1 for g in range(20))
     # each group has a target and a column of its own: were a part of it fitted, the rest would be known exactly
     g = torch.Generator().manual_seed(0)

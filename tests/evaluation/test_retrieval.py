@@ -261,7 +261,7 @@ def test_a_caption_with_a_comma_in_a_csv(tmp_path):
         ("p.json", '{"c": ["a cat"]}', "image 'c'"),
         ("p.json", '{"a": ["a cow"]}', "caption 'a cow'"),
         ("p.json", '{"a": ["b#3"]}', "caption 'b#3'"),
-        ("p.json", '{"a": "a cat"}', "must be"),
+        ("p.json", '{"a": "a cat"}', "JSON object"),
         ("p.json", '{"a": [3]}', "not a string: 3"),
         ("p.json", "a,a cat", "not valid JSON"),
         ("p.json", '{"a": []}', "has no pairs"),

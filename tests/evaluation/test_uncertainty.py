@@ -102,7 +102,7 @@ def test_lengths_and_levels(pairs, result):
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=300))
 def test_bins_of_lengths_hold_every_caption_once_and_enough_of_them(lengths):
-    bins = uncertainty._length_bins(torch.tensor(lengths))
+    bins = uncertainty._make_length_bins(torch.tensor(lengths))
     held = [sum(low <= length <= high for length in lengths) for low, high in bins]
     assert sum(held) == len(lengths)
     assert all(first[1] < second[0] for first, second in pairwise(bins))

@@ -45,15 +45,17 @@ def evaluate_background(
             training. Their embeddings are not cached.
 
     Returns:
-        data, canvas, bad (images that could not be used with and without background), foreground_fraction (mean
-        fraction of the area that segments cover), indices (of the images in the source), before and after (uncertainty
-        of each image), model and untrained [...] (`compare_backgrounds`), paper {before, after}, largest_increases and
-        largest_decreases (rows).
+        data, canvas;
+        bad: number of images that could not be read with or without background;
+        foreground_fraction: mean fraction of the area that segments cover;
+        indices (of the images in the source), before and after (uncertainty of each image);
+        model and untrained [...]: `compare_backgrounds` of the model and of each untrained one; paper {before, after};
+        largest_increases and largest_decreases: rows of the images whose uncertainty changes most.
     """
     require_uncertainty(embedder.model)
     fresh_models = untrained_models(embedder.model, untrained)  # checks the number before any work
     sources = [ForegroundImages(annotations, images, canvas=level, limit=limit) for level in (None, canvas)]
-    originals, objects, area, indices = _embed_both(embedder, sources)
+    originals, objects, area, indices = _embed_with_and_without_background(embedder, sources)
     before, after = originals.uncertainty.double(), objects.uncertainty.double()
     order = (after - before).argsort(stable=True)
     return {
@@ -67,7 +69,9 @@ def evaluate_background(
         "model": compare_backgrounds(originals, objects),
         "untrained": [
             compare_backgrounds(
-                *_embed_both(replace(embedder, model=untrained_model, cache=None), sources)[:2]
+                *_embed_with_and_without_background(
+                    replace(embedder, model=untrained_model, cache=None), sources
+                )[:2]
             )
             for untrained_model in fresh_models
         ],
@@ -107,12 +111,12 @@ def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any
     }
 
 
-def _embed_both(
+def _embed_with_and_without_background(
     embedder: Embedder, sources: Sequence[ForegroundImages]
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
-    """Embed the images with and without background; keep those that could be read both ways.
+    """Embed the images with and without background; drop those that could not be read in both sources.
 
-    sources: the images as they are, and with their background replaced.
+    sources: the original images, and the same images with their background replaced.
     Returns images (N, D), objects (N, D), the fraction of the area that objects cover (N,), and source indices (N,).
     Raises ValueError if no image is left.
     """
@@ -121,7 +125,10 @@ def _embed_both(
     original_rows = torch.isin(originals.indices, objects.indices)
     object_rows = torch.isin(objects.indices, originals.indices)
     if not bool(original_rows.any()):
-        raise ValueError(f"{originals.name}: no image can be used both with and without its background")
+        raise ValueError(
+            f"{originals.name}: of no image could both the original and the objects alone be read "
+            f"({len(originals.errors)} and {len(objects.errors)} bad samples). Check the annotations and the images"
+        )
     area = torch.tensor(
         [sample.extra["object_fraction"] for sample in objects.metadata], dtype=torch.float64
     )[object_rows]

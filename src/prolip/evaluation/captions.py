@@ -59,7 +59,7 @@ class TokenizedCaptions:
 
     def first_occurrences(self) -> Tensor:
         """The index of the first caption of each distinct text, in order: int64."""
-        return torch.tensor(list(_first_indices(self.texts).values()), dtype=torch.int64)
+        return torch.tensor(list(_find_first_indices(self.texts).values()), dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,10 +87,14 @@ class EmbeddedPairs:
                 f"{len(self.images)} images need as many indices and keys, not {len(self.indices)} and {len(self.keys)}"
             )
         if len(self.texts) != len(self.captions) or not len(self.captions):
-            raise ValueError(f"{len(self.texts)} embedded texts for {len(self.captions)} captions")
-        low, high = (int(v) for v in self.captions.image_index.aminmax())
-        if low < 0 or high >= len(self.images):
-            raise ValueError(f"image_index must be rows of {len(self.images)} images, not {low} to {high}")
+            raise ValueError(
+                f"{len(self.texts)} embedded texts for {len(self.captions)} captions; there must be as many, and not 0"
+            )
+        lowest, highest = (int(row) for row in self.captions.image_index.aminmax())
+        if lowest < 0 or highest >= len(self.images):
+            raise ValueError(
+                f"image_index must be rows of {len(self.images)} images, not {lowest} to {highest}"
+            )
 
 
 def embed_pairs(
@@ -121,7 +125,7 @@ def embed_pairs(
     indices = encoded.indices
     if isinstance(subset, Subset):
         indices = torch.from_numpy(subset.indices)[indices]
-    captions = _tokenize(
+    captions = _flatten_and_tokenize(
         _collect_annotations(encoded, indices, source),
         _get_tokenizer(embedder.model),
         source.name,
@@ -143,10 +147,10 @@ def tokenize_captions(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tenso
     Returns:
         The tokens of all texts, one text after another, int64 (sum of lengths,); and the lengths, int64 (T,).
     """
-    special = {tokenizer.config.start_id, tokenizer.config.end_id}
+    special_ids = {tokenizer.config.start_id, tokenizer.config.end_id}
     # a text that occurs several times is tokenized once
     tokens_of_text = {
-        text: [token for token in tokenizer.encode(text) if token not in special]
+        text: [token for token in tokenizer.encode(text) if token not in special_ids]
         for text in dict.fromkeys(texts)
     }
     lengths = torch.tensor([len(tokens_of_text[text]) for text in texts], dtype=torch.int64)
@@ -157,7 +161,7 @@ def tokenize_captions(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tenso
 def _collect_annotations(
     encoded: EncodedImages, indices: Tensor, source: Source
 ) -> list[Sequence[CaptionAnnotation]]:
-    """The captions of each image, with their levels and ambiguities where they are known.
+    """The captions of each image, with levels and ambiguities where they are known; `embed_pairs` lists their sources.
 
     indices: int64 (N,), the index of each encoded image in `source`.
     """
@@ -167,7 +171,7 @@ def _collect_annotations(
     return [_read_annotations(sample, are_chains) for sample in encoded.metadata]
 
 
-def _tokenize(
+def _flatten_and_tokenize(
     annotations: Sequence[Sequence[CaptionAnnotation]],
     tokenizer: Tokenizer,
     name: str,
@@ -181,13 +185,16 @@ def _tokenize(
     """
     captions = [caption for captions_of_image in annotations for caption in captions_of_image]
     if not captions:
-        raise ValueError(f"{name} has no captions. Name the captions when opening it, or choose other data")
+        raise ValueError(
+            f"{name} has no captions. If they are in another field or column, name it with --captions (in Python: "
+            "open_data(..., captions=...))"
+        )
     image_index = [row for row, captions_of_image in enumerate(annotations) for _ in captions_of_image]
     texts = tuple(caption.text for caption in captions)
     levels = [caption.level for caption in captions if caption.level is not None]
     ambiguities = [math.nan if c.log_ambiguity is None else c.log_ambiguity for c in captions]
     if log_ambiguity is not None:
-        ambiguities = _fill_ambiguities(ambiguities, texts, log_ambiguity)
+        ambiguities = _compute_unknown_ambiguities(ambiguities, texts, log_ambiguity)
     tokens, lengths = tokenize_captions(texts, tokenizer)
     return TokenizedCaptions(
         texts=texts,
@@ -195,18 +202,20 @@ def _tokenize(
         tokens=tokens,
         lengths=lengths,
         levels=torch.tensor(levels, dtype=torch.int64) if len(levels) == len(texts) else None,
-        log_ambiguity=_finite_or_nan(ambiguities),
+        log_ambiguity=_make_ambiguity_tensor(ambiguities),
     )
 
 
 def _read_annotations(sample: SampleMetadata, is_chain: bool) -> list[CaptionAnnotation]:
     """Captions of a sample with level and ambiguity, from the json next to its captions or a column log_ambiguity.
 
-    is_chain: the one caption is a chain, whose links are captions of the levels 0, 1, ...
+    is_chain: the sample's only caption is a chain; its links are the captions, of the levels 0, 1, ...
+    An unknown level or ambiguity is None. Raises ValueError for a chain with an empty link.
     """
     texts = _split_chain(sample) if is_chain else sample.captions
     record, count = sample.extra.get("json"), len(texts)
     levels: Sequence[float] | None = range(count) if is_chain else None
+    # the json may describe other captions than those that were chosen when the source was opened
     if isinstance(record, dict) and record.get("captions") == list(texts):
         levels = _parse_floats(record.get("caption_levels"), count)
         ambiguities = _parse_floats(record.get("log_ambiguity"), count)
@@ -224,7 +233,10 @@ def _read_annotations(sample: SampleMetadata, is_chain: bool) -> list[CaptionAnn
 
 
 def _are_chains(captions: Sequence[tuple[str, ...]]) -> bool:
-    """Whether each image has one caption, a chain, and all chains have the same length."""
+    """Whether each image has exactly one caption, "general => ... => specific", and all have equally many links.
+
+    captions: the captions of each image.
+    """
     if any(len(texts) != 1 for texts in captions):
         return False
     separators = {texts[0].count(CAPTION_SEPARATOR) for texts in captions}
@@ -235,23 +247,27 @@ def _split_chain(sample: SampleMetadata) -> tuple[str, ...]:
     """The links of a sample's only caption, from general to specific; ValueError if one of them is empty."""
     links = tuple(link.strip() for link in sample.captions[0].split(CAPTION_SEPARATOR))
     if not all(links):
-        raise ValueError(f"sample {sample.key}: its chain {sample.captions[0]!r} has an empty caption")
+        raise ValueError(
+            f"sample {sample.key}: its chain {sample.captions[0]!r} has an empty caption before or after "
+            f"{CAPTION_SEPARATOR}"
+        )
     return links
 
 
-def _fill_ambiguities(
+def _compute_unknown_ambiguities(
     ambiguities: Sequence[float], texts: Sequence[str], log_ambiguity: Callable[[str], float]
 ) -> list[float]:
-    """Compute the ambiguities that are NaN; ValueError if all stay unknown."""
-    filled = [
+    """The log-ambiguities of texts, those that are NaN computed by `log_ambiguity`; ValueError if all stay NaN."""
+    completed = [
         _try_log_ambiguity(text, log_ambiguity) if math.isnan(value) else value
         for text, value in zip(texts, ambiguities, strict=True)
     ]
-    if all(map(math.isnan, filled)):
+    if all(map(math.isnan, completed)):
         raise ValueError(
-            f"the ambiguity of no caption can be computed, such as {texts[0]!r}: its words are unknown"
+            f"the ambiguity of no caption can be computed: their words are unknown, as in {texts[0]!r}. Choose the "
+            "--world that the captions describe, or omit it (in Python: log_ambiguity)"
         )
-    return filled
+    return completed
 
 
 def _try_log_ambiguity(text: str, log_ambiguity: Callable[[str], float]) -> float:
@@ -262,10 +278,10 @@ def _try_log_ambiguity(text: str, log_ambiguity: Callable[[str], float]) -> floa
         return math.nan
 
 
-def _finite_or_nan(ambiguities: Sequence[float]) -> Tensor | None:
-    """float64 (T,) with NaN where a value is not finite; None if no value is finite."""
+def _make_ambiguity_tensor(ambiguities: Sequence[float]) -> Tensor | None:
+    """The ambiguities as `TokenizedCaptions.log_ambiguity`: float64 (T,), NaN if not finite; None if none is finite."""
     values = torch.tensor(ambiguities, dtype=torch.float64)
-    values[~values.isfinite()] = math.nan  # -inf: true of no image, so not a caption of this kind of data
+    values[~values.isfinite()] = math.nan  # -inf: the caption is true of no image, so the data doesn't fit
     return None if bool(values.isnan().all()) else values
 
 
@@ -279,17 +295,17 @@ def _parse_floats(values: Any, count: int) -> list[float] | None:
         return None
 
 
-def _first_indices(texts: Sequence[str]) -> dict[str, int]:
+def _find_first_indices(texts: Sequence[str]) -> dict[str, int]:
     """Each distinct text and the index of its first occurrence, in order."""
-    first: dict[str, int] = {}
+    first_index_of_text: dict[str, int] = {}
     for index, text in enumerate(texts):
-        first.setdefault(text, index)
-    return first
+        first_index_of_text.setdefault(text, index)
+    return first_index_of_text
 
 
 def _get_tokenizer(model: ProLIP) -> Tokenizer:
     """The model's tokenizer; a model without one raises the error of `ProLIP.tokenize`, which says what to do."""
     if model.tokenizer is None:
-        model.tokenize([])  # raises with what to do
+        model.tokenize([])  # raises
     assert model.tokenizer is not None
     return model.tokenizer

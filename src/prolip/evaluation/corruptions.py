@@ -58,9 +58,9 @@ def make_corruption(kind: Corruption, severity: int, *, seed: int = 0) -> ImageT
         raise ValueError(f"severity must be an integer from 1 to 5, not {severity!r}")
     amount = SEVERITIES[kind][severity - 1]
     if kind == "gaussian_noise":
-        return ImageTransform(f"{kind} {amount:g} seed {seed}", partial(_noise, sigma=amount, seed=seed))
-    corrupt = _FUNCTIONS[kind]
-    return ImageTransform(f"{kind} {amount:g}", lambda pixels, _: corrupt(_check(pixels), amount))
+        return ImageTransform(f"{kind} {amount:g} seed {seed}", partial(_add_noise, sigma=amount, seed=seed))
+    corrupt = _CORRUPTION_FUNCTIONS[kind]  # deterministic, so the sample index is not needed
+    return ImageTransform(f"{kind} {amount:g}", lambda pixels, _: corrupt(_check_pixels(pixels), amount))
 
 
 def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
@@ -76,30 +76,30 @@ def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
 
     def occlude(pixels: Tensor, _: int) -> Tensor:
         """Occlude the center of pixels, uint8 (3, S, S); the sample index is not needed."""
-        return pil_to_tensor(occlude_center(_to_pil(_check(pixels)), fraction, level))
+        return pil_to_tensor(occlude_center(_to_pil(_check_pixels(pixels)), fraction, level))
 
     # an invalid fraction or level is an error now, not later in a thread that reads images
     occlude_center(Image.new("RGB", (1, 1)), fraction, level)
     return ImageTransform(f"occluded center {fraction:g} level {level}", occlude)
 
 
-def _noise(pixels: Tensor, index: int, *, sigma: float, seed: int) -> Tensor:
-    """Gaussian noise of standard deviation `sigma` (fraction of full scale) on pixels, uint8 (3, S, S).
+def _add_noise(pixels: Tensor, index: int, *, sigma: float, seed: int) -> Tensor:
+    """Add Gaussian noise of standard deviation `sigma` (fraction of full scale) to pixels, uint8 (3, S, S).
 
     The draw depends on seed and sample index only, so that a higher severity is the same noise, amplified.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian noise", index))
-    draw = torch.randn(_check(pixels).shape, generator=generator)
+    draw = torch.randn(_check_pixels(pixels).shape, generator=generator)
     return _to_uint8(pixels / 255 + sigma * draw)
 
 
 def _blur(pixels: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur; sigma in pixels of an image of side BLUR_SIDE."""
+    """Blur with a Gaussian; sigma in pixels of an image of side BLUR_SIDE."""
     radius = sigma * pixels.shape[-1] / BLUR_SIDE
     return pil_to_tensor(_to_pil(pixels).filter(ImageFilter.GaussianBlur(radius)))
 
 
-def _jpeg(pixels: Tensor, quality: float) -> Tensor:
+def _compress_as_jpeg(pixels: Tensor, quality: float) -> Tensor:
     """Encode as JPEG of this quality (1 to 95) and decode."""
     file = io.BytesIO()
     _to_pil(pixels).save(file, format="jpeg", quality=int(quality))
@@ -107,21 +107,21 @@ def _jpeg(pixels: Tensor, quality: float) -> Tensor:
         return pil_to_tensor(image.convert("RGB"))
 
 
-def _contrast(pixels: Tensor, factor: float) -> Tensor:
-    """Scale the distance of each pixel to the mean color of the image."""
+def _reduce_contrast(pixels: Tensor, factor: float) -> Tensor:
+    """Multiply the difference of each pixel from the mean color of the image by `factor`, below 1."""
     fractions = pixels / 255
     center = fractions.mean((1, 2), keepdim=True)
     return _to_uint8(center + factor * (fractions - center))
 
 
-def _brightness(pixels: Tensor, added: float) -> Tensor:
-    """Add to the value (of HSV), as a fraction of full scale, at the same hue and saturation.
+def _brighten(pixels: Tensor, increment: float) -> Tensor:
+    """Add `increment`, a fraction of full scale, to the value (of HSV) at the same hue and saturation.
 
     Colors are scaled; black, which has no hue, becomes gray.
     """
     fractions = pixels / 255
     value = fractions.amax(0, keepdim=True)
-    brighter = (value + added).clamp_max(1.0)
+    brighter = (value + increment).clamp_max(1.0)
     return _to_uint8(torch.where(value > 0, fractions * brighter / value.clamp_min(1e-9), brighter))
 
 
@@ -132,11 +132,11 @@ def _pixelate(pixels: Tensor, fraction: float) -> Tensor:
     return pil_to_tensor(small.resize(image.size, Image.Resampling.NEAREST))
 
 
-_FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+_CORRUPTION_FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "gaussian_blur": _blur,
-    "jpeg": _jpeg,
-    "contrast": _contrast,
-    "brightness": _brightness,
+    "jpeg": _compress_as_jpeg,
+    "contrast": _reduce_contrast,
+    "brightness": _brighten,
     "pixelate": _pixelate,
 }
 """The corruptions without noise: pixels, uint8 (3, S, S), and an amount of `SEVERITIES` -> pixels."""
@@ -152,7 +152,7 @@ def _to_pil(pixels: Tensor) -> Image.Image:
     return Image.fromarray(pixels.movedim(0, 2).contiguous().numpy())
 
 
-def _check(pixels: Tensor) -> Tensor:
+def _check_pixels(pixels: Tensor) -> Tensor:
     """The same pixels; TypeError unless they are a uint8 tensor, ValueError unless their shape is (3, S, S)."""
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
         raise TypeError(f"pixels must be a torch.uint8 tensor, not {describe_type(pixels)}")

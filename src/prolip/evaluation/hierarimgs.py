@@ -78,7 +78,7 @@ def evaluate_hierarimgs(
 def compute_inclusion_metrics(
     original: Gaussian, levels: Sequence[Gaussian], indices: Tensor | None = None
 ) -> dict[str, Any]:
-    """Inclusion of originals in their levels.
+    """Measure whether originals are included in their levels, and whether a measure finds an image's own level.
 
     Args:
         original: The original images, (N, D).
@@ -193,7 +193,7 @@ def _find_failures(original: Gaussian, level: Gaussian, indices: Tensor) -> list
 
 
 def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
-    """Counts between evenly spaced edges from the smallest to the largest value; 0 is one of the edges."""
+    """Histogram {edges, counts} of BINS (at most one more) bins of equal width that cover all values; 0 is an edge."""
     low, high = min(0.0, values.min().item()), max(0.0, values.max().item())
     width = (high - low) / BINS or 1.0
     # numbers of bins below and above 0; at least one in all, also if every value is 0
@@ -204,7 +204,7 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
 
 
 def _embed_levels(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
-    """Embed the originals and every level; keep the images that could be read in all of them.
+    """Embed the originals and every level; drop the images whose original or a level could not be read.
 
     Returns the originals (N, D), the levels (N, D) each, and the indices of the N images in the data, int64 (N,).
     """
@@ -212,12 +212,12 @@ def _embed_levels(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[
     indices = encoded[0].indices
     for encoded_level in encoded[1:]:
         indices = indices[torch.isin(indices, encoded_level.indices)]
-    original, *levels = [part.images[torch.isin(part.indices, indices)] for part in encoded]
+    original, *levels = [images.images[torch.isin(images.indices, indices)] for images in encoded]
     return original, levels, indices
 
 
 def _included_fractions(original: Gaussian, levels: Sequence[Gaussian]) -> list[float]:
-    """The paper's test for each level: the fraction of originals with H(original in level) > 0."""
+    """Fraction of originals with H(original in level) > 0, the paper's test, for each level."""
     return [float((public.inclusion(original, level) > 0).double().mean()) for level in levels]
 
 
@@ -231,6 +231,9 @@ def _group_by_level(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _format_range(untrained: Mapping[str, Any] | None, level: int) -> str:
-    """Smallest and largest fraction over the seeds of a level: they may lie far apart, which a mean would hide."""
+    """Format the smallest and largest fraction included in a level over the untrained models, in percent.
+
+    A range, not a mean: the fractions may lie far apart. untrained: `untrained` of `evaluate_hierarimgs`.
+    """
     fractions = [] if untrained is None else untrained["included"][level]["by_seed"]
     return f"{format_percent(min(fractions))} – {format_percent(max(fractions))}" if fractions else MISSING

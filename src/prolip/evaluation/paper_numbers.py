@@ -64,16 +64,16 @@ MAIN_COLUMNS = ("imagenet", "shifts", "vtab", "retrieval", "average")
 """ImageNet, its six distribution shifts, 13 tasks of VTAB, 3 of retrieval, all 38."""
 
 
-def _table(label: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
-           percent: tuple[str, ...] | None = None) -> PaperTable:  # fmt: skip
-    """A `PaperTable`, by default with the columns MAIN_COLUMNS and all of them in percent (`percent` is None)."""
+def _make_table(label: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
+                percent: tuple[str, ...] | None = None) -> PaperTable:  # fmt: skip
+    """Make a `PaperTable`. percent: the columns that are printed in percent; None: all of them."""
     return PaperTable(
         label=label, columns=columns, rows=rows,
         percent=frozenset(columns if percent is None else percent),
     )  # fmt: skip
 
 
-MAIN = _table(
+MAIN = _make_table(
     "tab:zero_shot_main",
     {
         "CLIP B/16 1.28B": (67.2, 55.1, 56.9, 53.4, 57.1),
@@ -86,7 +86,7 @@ MAIN = _table(
 )
 """Zero-shot classification. FT: fine-tuned from SigLIP, or from DFN's CLIP (H/14)."""
 
-FINE_TUNED = _table(
+FINE_TUNED = _make_table(
     "tab:appendix:more_table",
     {
         "ProLIP B/16 FT": (74.6, 62.2, 61.2, 58.3, 62.1),
@@ -97,7 +97,7 @@ FINE_TUNED = _table(
 )
 """Fine-tuned ProLIP, 1.28B samples."""
 
-LARGE_ABLATION = _table(
+LARGE_ABLATION = _make_table(
     "tab:zero_shot_abl",
     {
         "none": (67.0, 54.6, 56.2, 53.6, 56.6),
@@ -108,7 +108,7 @@ LARGE_ABLATION = _table(
 )
 """Large-scale ablation: B/16, 1.28B samples; which inclusion losses."""
 
-INCLUSION_GRID = _table(
+INCLUSION_GRID = _make_table(
     "appendix:tab:inc_loss_param_abl",
     {
         "eps -20, c 1000": (67.6, 55.0, 57.1, 53.4, 57.3),
@@ -122,7 +122,7 @@ INCLUSION_GRID = _table(
 )
 """epsilon (a logarithm) and c of the inclusion loss: B/16, 1.28B samples."""
 
-FILTERING = _table(
+FILTERING = _make_table(
     "Dataset filtering (no label)",
     {
         "no filtering": (12.8e6, 0.025, 0.033, 0.145, 0.114, 0.132),
@@ -138,7 +138,7 @@ FILTERING = _table(
 )
 """DataComp's small track: a pool is filtered, a model is trained on what is left."""
 
-SMALL_ABLATION = _table(
+SMALL_ABLATION = _make_table(
     "tab:abl",
     {
         "CLIP": (35.5, None, None, 48.4),
@@ -155,7 +155,7 @@ SMALL_ABLATION = _table(
 )
 """Ablation: CC3M + CC12M + RedCaps, 96M samples. Loss, where uncertainty comes from, inclusion losses."""
 
-PROMPTS = _table(
+PROMPTS = _make_table(
     "tab:unc_prompt",
     {
         "a photo of a {c}": (73.7, None),
@@ -171,7 +171,7 @@ PROMPTS = _table(
 )
 """Prompts for ImageNet, ProLIP B/16 12.8B. shots: labeled images per class."""
 
-HIERARCAPS = _table(
+HIERARCAPS = _make_table(
     "tab:hcaps",
     {
         "CLIP 1.28B, null root": (25.0, 63.0, 0.1),
@@ -184,7 +184,7 @@ HIERARCAPS = _table(
 )
 """HierarCaps traversal, 50 steps. Inclusion root: the mean of the null text and the most inclusive caption."""
 
-OCCLUSION = _table(
+OCCLUSION = _make_table(
     "appendix:tab:occ_uncertainty",
     {
         "0 %": (74.6, 0.0148),
@@ -198,7 +198,7 @@ OCCLUSION = _table(
 )
 """The center of ImageNet's images occluded, by fraction of the area: ProLIP B/16 12.8B."""
 
-PGD = _table(
+PGD = _make_table(
     "appendix:tab:pgd_uncertainty",
     {
         "0": (72.9, 0.0147),
@@ -212,7 +212,7 @@ PGD = _table(
 )
 """PGD on 1000 of ImageNet's images, by steps: ProLIP B/16 12.8B."""
 
-PER_TASK = _table(
+PER_TASK = _make_table(
     "tab:appendix:full_table",
     {
         "CLIP B/16 1.28B": (
@@ -271,7 +271,7 @@ PER_TASK = _table(
 """All 38 tasks."""
 
 ARCHITECTURES = ("ViT-B/32", "ViT-B/16", "ViT-B/16-768", "ViT-L/16", "ViT-L/14")
-ARCHITECTURE_COST = _table(
+ARCHITECTURE_COST = _make_table(
     "appendix:tab:arch_efficiency_comp",
     {
         "multi-head": (75.75, 78.18, 80.08, 146.12, 191.68),

@@ -100,21 +100,22 @@ def attack_batch(
     Returns:
         One result for each of `attack.steps`, in their order, on the model's device.
     """
-    _check(pixels, labels, classes)
+    _check_batch(pixels, labels, classes)
     sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
     labels, classes = labels.to(model.device), classes.to(model.device)
     clean = pixels.to(model.device).float() / 255
+    # the pixels within epsilon of the clean ones that are valid colors
     low, high = (clean - attack.epsilon).clamp_min(0.0), (clean + attack.epsilon).clamp_max(1.0)
-    found: dict[int, AttackResult] = {}
+    result_of_count: dict[int, AttackResult] = {}
     with _eval_mode(model):
-        adversarial = torch.clamp(_start_pixels(clean, attack, sample_indices), low, high)
+        adversarial = torch.clamp(_make_start_pixels(clean, attack, sample_indices), low, high)
         for count in range(1, max(attack.steps) + 1):
             gradient = _loss_gradient(model, adversarial, labels, classes, attack.metric)
             adversarial = torch.clamp(adversarial + attack.step_size * gradient.sign(), low, high)
             if count in attack.steps:
                 with torch.no_grad():
-                    found[count] = AttackResult(count, adversarial, _encode(model, adversarial))
-    return tuple(found[count] for count in attack.steps)
+                    result_of_count[count] = AttackResult(count, adversarial, _encode(model, adversarial))
+    return tuple(result_of_count[count] for count in attack.steps)
 
 
 def attack_images(
@@ -146,17 +147,17 @@ def attack_images(
     """
     require_positive_int(batch_size, "batch_size")
     if not len(pixels):
-        raise ValueError("there are no images to attack")
+        raise ValueError("pixels is empty: there are no images to attack")
     sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
-    parts: dict[int, list[Gaussian]] = {count: [] for count in attack.steps}
+    embedded_batches: dict[int, list[Gaussian]] = {count: [] for count in attack.steps}
     with progress_bar("attacking", len(pixels), "images", progress) as advance:
         for first in range(0, len(pixels), batch_size):
             rows = slice(first, first + batch_size)
             batch = torch.stack(list(pixels[rows]))
-            for done in attack_batch(model, batch, labels[rows], classes, attack, sample_indices[rows]):
-                parts[done.steps].append(done.images.to("cpu"))
+            for result in attack_batch(model, batch, labels[rows], classes, attack, sample_indices[rows]):
+                embedded_batches[result.steps].append(result.images.to("cpu"))
             advance(len(batch))
-    return {count: Gaussian.cat(part) for count, part in parts.items()}
+    return {count: Gaussian.cat(batches) for count, batches in embedded_batches.items()}
 
 
 def _loss_gradient(
@@ -180,13 +181,15 @@ def _encode(model: ProLIP, fractions: Tensor) -> Gaussian:
     return model.encode_image(_normalize(fractions, model.config.image.preprocessing))
 
 
-def _normalize(fractions: Tensor, rules: ImagePreprocessing) -> Tensor:
-    """`normalize` for fractions of full scale instead of bytes; differentiable."""
-    mean, std = (fractions.new_tensor(values)[:, None, None] for values in (rules.mean, rules.std))
+def _normalize(fractions: Tensor, preprocessing: ImagePreprocessing) -> Tensor:
+    """(fractions - mean) / std: `prolip.preprocessing.images.normalize` for fractions of full scale; differentiable."""
+    mean, std = (
+        fractions.new_tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std)
+    )
     return (fractions - mean) / std
 
 
-def _start_pixels(clean: Tensor, attack: PGDAttack, sample_indices: Sequence[int]) -> Tensor:
+def _make_start_pixels(clean: Tensor, attack: PGDAttack, sample_indices: Sequence[int]) -> Tensor:
     """Where an attack starts: the clean pixels, or those plus uniform noise in [-epsilon, epsilon]; not clipped.
 
     clean: (B, 3, S, S), fractions of full scale. sample_indices: seed the noise of each of the B images.
@@ -202,7 +205,7 @@ def _start_pixels(clean: Tensor, attack: PGDAttack, sample_indices: Sequence[int
 
 @contextmanager
 def _eval_mode(model: ProLIP) -> Iterator[None]:
-    """Evaluation mode within the block; then the modes of all modules are restored."""
+    """Put the model into evaluation mode within the block; restore the modes of all modules after it."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -212,7 +215,7 @@ def _eval_mode(model: ProLIP) -> Iterator[None]:
             module.training = mode
 
 
-def _check(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
+def _check_batch(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
     """Raise ValueError unless pixels are uint8 (B, 3, S, S) and labels int64 (B,) from 0 to C - 1."""
     check_gaussian(classes, "classes")
     if (

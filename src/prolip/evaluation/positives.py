@@ -49,6 +49,7 @@ class Positives:
         for values, count, name in ((queries, query_count, "query"), (items, item_count, "item")):
             if len(values) and not 0 <= int(values.min()) <= int(values.max()) < count:
                 raise ValueError(f"a pair has a {name} index outside of 0 to {count - 1:,}")
+        # a pair as one integer, see `keys`: sorted and without repeats; max(..., 1) because there may be no items
         keys = torch.unique(queries * item_count + items)
         counts = torch.bincount(keys // max(item_count, 1), minlength=query_count)
         return cls(torch.nn.functional.pad(counts.cumsum(0), (1, 0)), keys % max(item_count, 1), item_count)
@@ -71,17 +72,23 @@ class Positives:
 
 
 def flatten_captions(encoded: EncodedImages) -> tuple[list[str], Tensor]:
-    """List all captions, image after image.
+    """List the captions of all images, one image after another.
 
     Args:
         encoded: Images with their metadata; at least one must have a caption.
 
     Returns:
         The T captions, and the row of each caption's image, int64 (T,).
+
+    Raises:
+        ValueError: No image has a caption.
     """
     counts = torch.tensor([len(sample.captions) for sample in encoded.metadata])
     if not int(counts.sum()):
-        raise ValueError(f"{encoded.name} has no captions. Retrieval needs at least one per image")
+        raise ValueError(
+            f"{encoded.name} has no captions, which retrieval needs. If they are in another field or column, name it "
+            "with --captions (in Python: open_data(..., captions=...))"
+        )
     captions = [caption for sample in encoded.metadata for caption in sample.captions]
     return captions, torch.repeat_interleave(torch.arange(len(counts)), counts)
 
@@ -103,8 +110,9 @@ def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
         caption was not found.
 
     Raises:
-        ValueError: The file is malformed; or names are not found that can't be those of bad samples: more images are
-            missing than samples were bad, or nothing is found.
+        ValueError: The file is malformed; it holds no pairs; or it names images or captions that are not in the data,
+            and bad samples, which were skipped, can't be the reason: none was bad, fewer were bad than images are
+            missing, or no pair at all was found.
         FileNotFoundError: The file does not exist.
     """
     captions, image_of_text = flatten_captions(encoded)
@@ -117,27 +125,33 @@ def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
         for number in range(len(sample.captions)):
             texts_of_name.setdefault(f"{sample.key}#{number}", [first_text_of_row[row] + number])
     pairs: list[tuple[int, int]] = []
-    unknown: list[str] = []
-    unknown_images: set[str] = set()
+    names_not_found: list[str] = []
+    images_not_found: set[str] = set()
     for image, caption in _iter_pairs(path):
         if image in row_of_key and caption in texts_of_name:
             pairs += [(row_of_key[image], text_index) for text_index in texts_of_name[caption]]
         else:
-            unknown.append(f"image {image!r}" if image not in row_of_key else f"caption {caption[:60]!r}")
-            unknown_images |= {image} - row_of_key.keys()
-    if unknown and (not pairs or len(unknown_images) > len(encoded.errors) or not encoded.errors):
+            names_not_found.append(
+                f"image {image!r}" if image not in row_of_key else f"caption {caption[:60]!r}"
+            )
+            images_not_found |= {image} - row_of_key.keys()
+    # a name may be missing because its sample was bad and skipped; if that can't explain all of them, the file is wrong
+    if names_not_found and (not pairs or len(images_not_found) > len(encoded.errors) or not encoded.errors):
         raise ValueError(
-            f"{path}: {len(unknown)} names are not in {encoded.name}: {join_names(unknown, 2)}. Name an image by its "
-            f'key, a caption by its text or as "key#n" ({len(encoded.errors)} bad samples were skipped)'
+            f"{path}: {len(names_not_found)} names are not in {encoded.name}: {join_names(names_not_found, 2)}. Name "
+            f'an image by its key, a caption by its text or as "key#n" ({len(encoded.errors)} bad samples were skipped)'
         )
     if not pairs:
         raise ValueError(f"{path} has no pairs of an image and a caption")
     queries, items = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    return Positives.from_pairs(queries, items, len(encoded), len(captions)), len(unknown)
+    return Positives.from_pairs(queries, items, len(encoded), len(captions)), len(names_not_found)
 
 
 def _iter_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (image key, caption) for each pair of a JSON or CSV file; ValueError if the file is malformed."""
+    """Yield (image key, caption) for each pair of a JSON or CSV file, see `read_positives`.
+
+    Raises ValueError if the file is malformed, FileNotFoundError if it doesn't exist.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -150,16 +164,18 @@ def _iter_pairs(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(
                     f"{path}: row {number} has {len(row)} cells; it needs two: image key, caption"
                 )
-            if number > 1:
+            if number > 1:  # row 1 is the header
                 yield row[0].strip(), row[1].strip()
         return
     try:
-        content = json.loads(text)
+        captions_of_image = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not .csv, and is not valid JSON: {error}") from None
-    if not isinstance(content, dict) or not all(isinstance(value, list) for value in content.values()):
-        raise ValueError(f'{path} must be {{"image key": ["caption", ...], ...}}')
-    for image, captions in content.items():
+    if not isinstance(captions_of_image, dict) or not all(
+        isinstance(captions, list) for captions in captions_of_image.values()
+    ):
+        raise ValueError(f'{path} must hold a JSON object {{"image key": ["caption", ...], ...}}')
+    for image, captions in captions_of_image.items():
         for caption in captions:
             if not isinstance(caption, str):
                 raise ValueError(f"{path}: {image!r} has a caption that is not a string: {caption!r}")

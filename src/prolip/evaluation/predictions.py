@@ -116,7 +116,7 @@ def most_confident_errors(
     if confidence is None:
         return []
     wrong = (predicted != predictions.labels).nonzero()[:, 0]
-    order = wrong[confidence[wrong].argsort(descending=True, stable=True)][:NUM_ERRORS].tolist()
+    rows = wrong[confidence[wrong].argsort(descending=True, stable=True)][:NUM_ERRORS].tolist()
     return [
         {
             "index": int(encoded.indices[row]),
@@ -125,7 +125,7 @@ def most_confident_errors(
             "predicted_class": data.class_names[predicted[row]],
             "confidence": float(confidence[row]),
         }
-        for row in order
+        for row in rows
     ]
 
 
@@ -137,8 +137,8 @@ def _iter_rows(
     columns: name -> value of each image, (N,); None for a column without values, which stays empty.
     """
     values = {name: None if column is None else column.tolist() for name, column in columns.items()}
-    pairs = zip(predictions.labels.tolist(), predictions.scores.argmax(1).tolist(), strict=True)
-    for row, (label, predicted) in enumerate(pairs):
+    class_pairs = zip(predictions.labels.tolist(), predictions.scores.argmax(1).tolist(), strict=True)
+    for row, (label, predicted) in enumerate(class_pairs):
         numbers = {name: "" if column is None else f"{column[row]:.6g}" for name, column in values.items()}
         yield {
             "key": encoded.metadata[row].key,
@@ -150,7 +150,10 @@ def _iter_rows(
 
 
 def _calibrated_confidence(predictions: Predictions, result: dict[str, Any]) -> Tensor | None:
-    """The largest softmax with the fitted scale, (N,); None if there were too few images to fit it."""
+    """The largest softmax probability of each image with the fitted scale, (N,); None for a single image: no fit.
+
+    result: see `write_predictions`.
+    """
     if result["calibration"] is None:
         return None
     return max_softmax(predictions.scores, result["calibration"]["softmax"]["fitted"]["scale"])

@@ -60,19 +60,24 @@ def evaluate_prompts(
     """
     templates = check_templates(templates or _default_templates(data))
     config = config or StrategyConfig()
-    if config.single_template is None:  # "a photo of a {c}", with or without a full stop, else the first
+    if (
+        config.single_template is None
+    ):  # "a photo of a {c}", with or without a full stop; else the first template
         is_plain = [template.rstrip(".") == DEFAULT_TEMPLATES[0].rstrip(".") for template in templates]
         config = replace(config, single_template=is_plain.index(True) if any(is_plain) else 0)
-    _check_train(data, train)
+    _check_training_data(data, train)
     prompts = embed_prompts(embedder, data.class_names, templates)
     tested = embedder.embed_images(data.source)
     labels = data.labels(tested.metadata)
     train_images, train_labels, duplicates = None, None, 0
     if train is not None:
-        fitted = embedder.embed_images(train.source)
-        is_new = _find_untested(fitted, tested)
-        train_images, train_labels = fitted.images[is_new], train.labels(fitted.metadata)[is_new]
-        duplicates = int((~is_new).sum())
+        train_encoded = embedder.embed_images(train.source)
+        is_untested = _mask_untested(train_encoded, tested)
+        train_images, train_labels = (
+            train_encoded.images[is_untested],
+            train.labels(train_encoded.metadata)[is_untested],
+        )
+        duplicates = int((~is_untested).sum())
     result = compare_strategies(
         prompts, tested.images, labels, train=train_images, train_labels=train_labels, config=config
     )
@@ -87,14 +92,14 @@ def evaluate_prompts(
     }
 
 
-def _select_examples(labels: Tensor, indices: Tensor, classes: int) -> list[list[int]]:
-    """The data indices of the first EXAMPLES_PER_CLASS samples of each class.
+def _select_examples(labels: Tensor, indices: Tensor, num_classes: int) -> list[list[int]]:
+    """The data indices of the first EXAMPLES_PER_CLASS samples of each class: a list for each class, maybe empty.
 
     labels, indices: int64 (N,), the class and the data index of each sample.
-    classes:         number of classes.
+    num_classes:     number of classes.
     """
     order = labels.argsort(stable=True)
-    ends = torch.bincount(labels, minlength=classes).cumsum(0).tolist()
+    ends = torch.bincount(labels, minlength=num_classes).cumsum(0).tolist()
     starts = [0, *ends[:-1]]
     return [
         indices[order[start : min(start + EXAMPLES_PER_CLASS, end)]].tolist()
@@ -111,7 +116,7 @@ def compare_strategies(
     train_labels: Tensor | None = None,
     config: StrategyConfig | None = None,
 ) -> dict[str, Any]:
-    """Accuracy of each strategy.
+    """Measure the accuracy of each prompt strategy on the same images.
 
     Args:
         prompts: The prompts of each class, (C, T, D).
@@ -122,8 +127,9 @@ def compare_strategies(
         config: Which strategies; None: the default.
 
     Returns:
-        classes, templates_per_class, images (tested), train_images (their number), training_source ("train" or
-        "split"), metric, variance, seed, runs, single_template;
+        classes, templates_per_class, images (tested), train_images: numbers;
+        training_source ("train": `train`, "split": held out of `images`), metric, variance, seed, runs,
+        single_template (index);
         rows: name, family ("one", "ensemble", "filter", "top", "bprw", "control"), accuracy, std (over runs, None
             without any), effective_prompts (e^entropy of the weights, mean over classes; None without weights), paper
             (on ImageNet), skipped (why there is no accuracy, else None), and for those with labels short_classes
@@ -132,17 +138,19 @@ def compare_strategies(
             of the weights and top_templates ([template, weight] of the largest); None for a class without images.
     """
     config = config or StrategyConfig()
-    _check(prompts, images, labels, train, train_labels)
-    tested, train_images, labels_to_fit, training_source = _split(
+    _check_embeddings(prompts, images, labels, train, train_labels)
+    tested_rows, train_images, train_labels, training_source = _split_tested_and_training(
         images, labels, len(prompts), train, train_labels, config
     )
-    inputs = StrategyInputs(prompts, images[tested], labels[tested], train_images, labels_to_fit, config)
+    inputs = StrategyInputs(
+        prompts, images[tested_rows], labels[tested_rows], train_images, train_labels, config
+    )
     results = [*fixed_strategies(inputs), *zero_shot_strategies(inputs), *few_shot_strategies(inputs)]
     return {
         "classes": len(prompts),
         "templates_per_class": prompts.shape[1],
-        "images": len(tested),
-        "train_images": len(labels_to_fit),
+        "images": len(tested_rows),
+        "train_images": len(train_labels),
         "training_source": training_source,
         "metric": config.metric,
         "variance": config.variance,
@@ -163,7 +171,7 @@ def prompt_tables(result: dict[str, Any]) -> list[Table]:
     Returns:
         One table.
     """
-    origin = "of other data" if result["training_source"] == "train" else "held-out images"
+    origin = "images of other data" if result["training_source"] == "train" else "held-out images"
     title = (
         f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
         f"{result['images']} images tested by {result['metric']}; BPRW is fitted to {result['train_images']} {origin}"
@@ -172,24 +180,24 @@ def prompt_tables(result: dict[str, Any]) -> list[Table]:
         f"The standard error of an accuracy on {result['images']} images is about "
         f"{format_percent(_standard_error(result))}."
     )
-    if short := max((row.get("short_classes") or 0 for row in result["rows"]), default=0):
-        note += f" {short} classes have fewer images than the shots asked for, and repeat those they have."
+    if num_short_classes := max((row.get("short_classes") or 0 for row in result["rows"]), default=0):
+        note += f" {num_short_classes} classes have fewer images than the shots asked for, and repeat those they have."
     headings = ["accuracy %", f"std of {result['runs']} runs", "effective prompts"]
     headings += ["paper %"] if _is_imagenet(result) else []
     table = make_table(title, ["strategy"], headings, caption=note)
-    previous = None
+    previous_family = None
     for row in result["rows"]:
         name = row["name"]
         if row["family"] == "one" and "templates" in result:
             name = f"{name}: {result['templates'][result['single_template']]}"
-        if previous not in (None, row["family"]):
+        if previous_family not in (None, row["family"]):
             table.add_section()
-        previous = row["family"]
+        previous_family = row["family"]
         accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["skipped"]
         std = "" if row["std"] is None else f"±{100 * row['std']:.2f}"
-        count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
+        effective_prompts = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
         paper = [format_percent(row["paper"])] if _is_imagenet(result) else []
-        table.add_row(name, accuracy, std, count, *paper)
+        table.add_row(name, accuracy, std, effective_prompts, *paper)
     return [table]
 
 
@@ -198,29 +206,30 @@ def _is_imagenet(result: dict[str, Any]) -> bool:
     return bool(result["classes"] == len(imagenet_class_names()))
 
 
-def _split(
+def _split_tested_and_training(
     images: Gaussian,
     labels: Tensor,
-    classes: int,
+    num_classes: int,
     train: Gaussian | None,
     train_labels: Tensor | None,
     config: StrategyConfig,
 ) -> tuple[Tensor, Gaussian, Tensor, str]:
-    """Choose what is tested and what BPRW is fitted to.
+    """Choose the images that are tested and those that BPRW is fitted to.
 
     Returns the rows of the tested images (int64), the images to fit to (M, D), their labels (M,), and where those come
     from: "train" if training images are given, "split" if they are held out of `images`.
     """
     if train is not None and train_labels is not None:
         return torch.arange(len(labels)), train, train_labels, "train"
+    # twice the shots, so that the runs draw different images
     max_per_class = 2 * max(config.shots, default=0)
     generator = torch.Generator().manual_seed(config.seed)
-    tested, held_out = split_few_shot(labels, classes, max_per_class, generator)
+    tested, held_out = split_few_shot(labels, num_classes, max_per_class, generator)
     return tested, images[held_out], labels[held_out], "split"
 
 
-def _find_untested(train: EncodedImages, tested: EncodedImages) -> Tensor:
-    """Which training images are not among the tested ones, by their preprocessed pixels: bool, one per image."""
+def _mask_untested(train: EncodedImages, tested: EncodedImages) -> Tensor:
+    """Which training images are not among the tested ones, compared by preprocessed pixels: bool, one per image."""
     digests = {sample.pixel_digest for sample in tested.metadata}
     return torch.tensor([sample.pixel_digest not in digests for sample in train.metadata], dtype=torch.bool)
 
@@ -230,25 +239,29 @@ def _default_templates(data: LabeledData) -> tuple[str, ...]:
     return data.templates if len(data.templates) > 1 else imagenet_templates()
 
 
-def _check_train(data: LabeledData, train: LabeledData | None) -> None:
+def _check_training_data(data: LabeledData, train: LabeledData | None) -> None:
     """Raise ValueError if the training data has other classes than the tested data, or is the same data."""
     if train is None:
         return
     if train.class_names != data.class_names or train.folders != data.folders:
         raise ValueError(
-            f"{train.source.name} has other classes than {data.source.name}, so their labels differ"
+            f"{train.source.name} has other classes than {data.source.name}, so their labels differ. Pass training "
+            "data with the same class names in the same order"
         )
     if data_identity(train.source, None) == data_identity(data.source, None):
         raise ValueError(
-            f"{train.source.name} is the data that is tested. Pass other training images, or None to hold out some of "
-            "the data"
+            f"{train.source.name} is the data that is tested. Pass other training data, or None to hold out some of "
+            "the tested images"
         )
 
 
-def _check(
+def _check_embeddings(
     prompts: Gaussian, images: Gaussian, labels: Tensor, train: Gaussian | None, train_labels: Tensor | None
 ) -> None:
-    """Raise ValueError unless prompts are (C, T, D), T at least 2, images (N, D), and labels (N,) from 0 to C - 1."""
+    """Raise ValueError unless prompts are (C, T, D), T at least 2, images (N, D), and labels (N,) from 0 to C - 1.
+
+    train and train_labels must be like images and labels, or both None.
+    """
     check_gaussian(prompts, "prompts")
     if prompts.mean.ndim != 3 or prompts.shape[1] < 2:
         raise ValueError(
@@ -268,6 +281,6 @@ def _check(
 
 
 def _standard_error(result: dict[str, Any]) -> float:
-    """Standard error of the accuracy with all prompts: sqrt(p (1 - p) / N)."""
+    """Standard error sqrt(p (1 - p) / N) of the accuracy p of the ensemble of all prompts, for N tested images."""
     accuracy: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
     return math.sqrt(accuracy * (1.0 - accuracy) / result["images"])

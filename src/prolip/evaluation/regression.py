@@ -18,9 +18,9 @@ FOLDS = 5
 RESAMPLES = 1000
 """Draws of the bootstrap."""
 BLOCK = 2**22
-"""Distances, and draws of the bootstrap, that are in memory at one time."""
+"""Number of scores of caption-image pairs, or of groups drawn by the bootstrap, that are in memory at one time."""
 ROUNDING = 16
-"""Machine epsilons by which two computations of one score may differ."""
+"""How far two computations of one score may differ, in machine epsilons of the largest score."""
 UNCERTAINTY = "log uncertainty"
 """Name of the column that a regression has with uncertainty only."""
 
@@ -77,7 +77,7 @@ def compute_caption_features(captions: TokenizedCaptions) -> RegressionFeatures:
     )
 
 
-def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
+def rank_paired_images(images: Gaussian, texts: Gaussian, image_of_text: Tensor) -> Tensor:
     """The rank of a caption's own image among all images by CSD.
 
     One more than the number of images that are nearer to the caption than its own: how ambiguous the caption is among
@@ -87,7 +87,7 @@ def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> T
     Args:
         images: All images, (N, D).
         texts: The captions, (T, D).
-        image_of: Row of each caption's own image, int64 (T,).
+        image_of_text: Row of each caption's own image, int64 (T,).
 
     Returns:
         Ranks, float64 (T,), 1 if the own image is the nearest; ties get the mean of their ranks.
@@ -100,7 +100,7 @@ def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> T
     dtype = compute_dtype(text_means, image_means)
     text_means, image_means = text_means.to(dtype), image_means.to(dtype)
     offset = -0.5 * (image_means.square().sum(-1) + images.uncertainty.to(dtype))  # (N,)
-    own_score = (text_means * image_means[image_of]).sum(-1) + offset[image_of]  # (T,)
+    own_score = (text_means * image_means[image_of_text]).sum(-1) + offset[image_of_text]  # (T,)
     largest_score = text_means.norm(dim=-1) * image_means.norm(dim=-1).max() + offset.abs().max()
     slack = ROUNDING * torch.finfo(dtype).eps * largest_score
     ranks = torch.ones(len(text_means), dtype=torch.float64, device=text_means.device)
@@ -111,7 +111,7 @@ def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> T
         for first_image in range(0, len(image_means), side):
             columns = slice(first_image, first_image + side)
             scores = torch.addmm(offset[columns], text_means[rows], image_means[columns].mT)
-            _exclude_own(scores, image_of[rows] - first_image)
+            _exclude_own_images(scores, image_of_text[rows] - first_image)
             # a nearer image counts in both sums and adds 1 to the rank; a tie only in the second, and adds 1/2
             nearer, at_least_as_near = (
                 mask.sum(1, dtype=torch.int32) for mask in (scores > high, scores >= low)
@@ -120,13 +120,13 @@ def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> T
     return ranks
 
 
-def _exclude_own(scores: Tensor, columns: Tensor) -> None:
+def _exclude_own_images(scores: Tensor, columns: Tensor) -> None:
     """Set the score of each row's own image to -inf, in place.
 
-    columns: column of each row's own image; one outside of scores (rows, images) is in another block.
+    columns: column of each row's own image; a column outside of `scores` belongs to another block of images.
     """
-    inside = ((columns >= 0) & (columns < scores.shape[1])).nonzero()[:, 0]
-    scores[inside, columns[inside]] = -math.inf
+    rows = ((columns >= 0) & (columns < scores.shape[1])).nonzero()[:, 0]
+    scores[rows, columns[rows]] = -math.inf
 
 
 def analyze_regressions(
@@ -137,7 +137,7 @@ def analyze_regressions(
     max_captions: int = 20_000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Regress each known target on caption features, with and without log uncertainty.
+    """Regress two measures of ambiguity on caption features, with and without log uncertainty.
 
     Args:
         images: The images, (N, D).
@@ -147,28 +147,32 @@ def analyze_regressions(
         seed: Seed of the subset, the folds and the bootstrap.
 
     Returns:
-        own_image: `compare_regressions` with the target ln `rank_paired_images`.
+        own_image: `compare_regressions` with the logarithm of `rank_paired_images` as target.
         ambiguity: `compare_regressions` with the true log-ambiguity as target and one row per distinct text; None if it
             is unknown.
     """
     require_positive_int(max_captions, "max_captions", maximum=2**31)
     columns, log_uncertainty = compute_caption_features(captions), _log_uncertainty(texts)
-    usable = captions.lengths > 0
-    rows = _sample_rows(usable.nonzero()[:, 0], max_captions, seed)
-    owner = captions.image_index[rows]
-    ranks = rank_paired_images(images, texts[rows], owner)
+    has_tokens = captions.lengths > 0
+    rows = _sample_rows(has_tokens.nonzero()[:, 0], max_captions, seed)
+    image_of_row = captions.image_index[rows]
+    ranks = rank_paired_images(images, texts[rows], image_of_row)
     result: dict[str, Any] = {
         "own_image": compare_regressions(
-            columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed
+            columns.select(rows), log_uncertainty[rows], ranks.log(), image_of_row, seed=seed
         ),
         "ambiguity": None,
     }
     if captions.log_ambiguity is not None:
         distinct = captions.first_occurrences()
-        known = distinct[(usable & captions.log_ambiguity.isfinite())[distinct]]
-        target = captions.log_ambiguity[known]
+        rows_with_ambiguity = distinct[(has_tokens & captions.log_ambiguity.isfinite())[distinct]]
+        target = captions.log_ambiguity[rows_with_ambiguity]
         result["ambiguity"] = compare_regressions(
-            columns.select(known), log_uncertainty[known], target, known, seed=seed
+            columns.select(rows_with_ambiguity),
+            log_uncertainty[rows_with_ambiguity],
+            target,
+            rows_with_ambiguity,  # every text is a group of its own
+            seed=seed,
         )
     return result
 
@@ -194,36 +198,38 @@ def compare_regressions(
             per standard deviation of the column.
         From r2_without on, all are None if the target or the uncertainty is constant, or with fewer than ten groups.
     """
-    everything = columns.with_column(UNCERTAINTY, log_uncertainty)
-    _check(everything, target, groups)
+    all_columns = columns.with_column(UNCERTAINTY, log_uncertainty)
+    _check_rows(all_columns, target, groups)
     _, groups = groups.unique(return_inverse=True)
-    count = int(groups.max()) + 1 if len(groups) else 0
-    varies = [_varies(column) for column in everything.values.T]
-    names = tuple(name for name, is_used in zip(everything.names, varies, strict=True) if is_used)
+    num_groups = int(groups.max()) + 1 if len(groups) else 0
+    varies = [_varies(column) for column in all_columns.values.T]
+    names = tuple(name for name, is_used in zip(all_columns.names, varies, strict=True) if is_used)
     result: dict[str, Any] = {
         "n": len(target),
-        "groups": count,
+        "groups": num_groups,
         "columns": list(names),
-        "constant_columns": [name for name in everything.names if name not in names],
+        "constant_columns": [name for name in all_columns.names if name not in names],
         **dict.fromkeys(("r2_without", "r2_with", "difference", "interval", "coefficients")),
     }
-    if count < 2 * FOLDS or not varies[-1] or not _varies(target):
+    if num_groups < 2 * FOLDS or not varies[-1] or not _varies(target):
         return result
-    values, target = everything.values[:, torch.tensor(varies)], target.double()
-    fold = _folds(count, seed)[groups]
-    # the last column is the uncertainty
-    errors = torch.stack([_errors(part, target, fold) for part in (values[:, :-1], values)], dim=1)
-    r2_without, r2_with = (_r2(errors[:, k].sum(), target) for k in range(2))
+    values, target = all_columns.values[:, torch.tensor(varies)], target.double()
+    fold = _assign_folds(num_groups, seed)[groups]  # of each row
+    # without and with the last column, which is the uncertainty
+    errors = torch.stack(
+        [_held_out_errors(features, target, fold) for features in (values[:, :-1], values)], dim=1
+    )
+    r2_without, r2_with = (_compute_r2(errors[:, k].sum(), target) for k in range(2))
     return result | {
         "r2_without": r2_without,
         "r2_with": r2_with,
         "difference": r2_with - r2_without,
-        "interval": _interval(errors, target, groups, seed),
-        "coefficients": _coefficients(values, target, names),
+        "interval": _bootstrap_interval(errors, target, groups, seed),
+        "coefficients": _standardized_coefficients(values, target, names),
     }
 
 
-def _check(columns: RegressionFeatures, target: Tensor, groups: Tensor) -> None:
+def _check_rows(columns: RegressionFeatures, target: Tensor, groups: Tensor) -> None:
     """Raise ValueError unless there are as many targets and groups as rows of features, and all values are finite."""
     rows = len(columns.values)
     if target.shape != (rows,) or groups.shape != (rows,):
@@ -237,89 +243,104 @@ def _check(columns: RegressionFeatures, target: Tensor, groups: Tensor) -> None:
 
 
 def _varies(values: Tensor) -> bool:
-    """Whether values differ by more than rounding."""
+    """Whether values (R,) differ by more than rounding; False if there are none."""
     low, high = values.double().aminmax() if len(values) else (torch.zeros(()), torch.zeros(()))
     return float(high - low) > 1e-9 * max(1e-300, float(high.abs()), float(low.abs()))
 
 
-def _folds(groups: int, seed: int) -> Tensor:
-    """The fold of each group, int64 (groups,); folds differ by at most one group."""
-    order = torch.randperm(groups, generator=torch.Generator().manual_seed(seed))
-    fold = torch.empty(groups, dtype=torch.int64)
-    fold[order] = torch.arange(groups) * FOLDS // groups
-    return fold
+def _assign_folds(num_groups: int, seed: int) -> Tensor:
+    """Random fold 0 ... FOLDS - 1 of each group, int64 (num_groups,); sizes of folds differ by at most one."""
+    order = torch.randperm(num_groups, generator=torch.Generator().manual_seed(seed))
+    fold_of_group = torch.empty(num_groups, dtype=torch.int64)
+    fold_of_group[order] = torch.arange(num_groups) * FOLDS // num_groups
+    return fold_of_group
 
 
-def _errors(values: Tensor, target: Tensor, fold: Tensor) -> Tensor:
-    """The squared error of each row (R,), predicted by the fit to the other folds."""
+def _held_out_errors(values: Tensor, target: Tensor, fold: Tensor) -> Tensor:
+    """The squared error of each row's prediction by the least-squares fit to the rows of the other folds: (R,).
+
+    values: (R, C). target: (R,). fold: int64 (R,), the fold of each row.
+    """
     errors = torch.empty_like(target)
-    for index in range(FOLDS):
-        held_out = fold == index
-        predicted = _predict(values[~held_out], target[~held_out], values[held_out])
+    for k in range(FOLDS):
+        held_out = fold == k
+        predicted = _fit_and_predict(values[~held_out], target[~held_out], values[held_out])
         errors[held_out] = (predicted - target[held_out]).square()
     return errors
 
 
-def _predict(values: Tensor, target: Tensor, new: Tensor) -> Tensor:
-    """Predictions (K,) for the rows `new` (K, C) by least squares of target (R,) on standardized values (R, C)."""
-    center, scale = _scales(values)
-    weights = _fit((values - center) / scale, target - target.mean())
-    return (new - center) / scale @ weights + target.mean()
+def _fit_and_predict(values: Tensor, target: Tensor, new_values: Tensor) -> Tensor:
+    """Predictions (K,) for the rows of new_values (K, C), by a least-squares fit of target (R,) to values (R, C)."""
+    center, scale = _column_means_and_stds(values)
+    weights = _least_squares_weights((values - center) / scale, target - target.mean())
+    return (new_values - center) / scale @ weights + target.mean()
 
 
-def _scales(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations of the columns of (R, C), (C,) each; a column that is constant gets the scale 1."""
+def _column_means_and_stds(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of the columns of (R, C), (C,) each; for a constant column a deviation of 1."""
     scale = values.std(0, correction=0)
     return values.mean(0), torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
-def _fit(values: Tensor, target: Tensor) -> Tensor:
-    """Weights (C,) of least squares without intercept; those of minimum norm if columns are linearly dependent."""
+def _least_squares_weights(values: Tensor, target: Tensor) -> Tensor:
+    """Weights (C,) of the least-squares fit of target (R,) to values (R, C), without intercept.
+
+    The weights of minimum norm if columns are linearly dependent.
+    """
     if not values.shape[1]:
         return values.new_zeros(0)
     solution: Tensor = torch.linalg.lstsq(values, target[:, None], driver="gelsd").solution
     return solution[:, 0]
 
 
-def _coefficients(values: Tensor, target: Tensor, names: tuple[str, ...]) -> dict[str, float]:
-    """Coefficient of each column, in standard deviations of the target per standard deviation of the column."""
-    center, scale = _scales(values)
-    weights = _fit((values - center) / scale, (target - target.mean()) / target.std(correction=0))
+def _standardized_coefficients(values: Tensor, target: Tensor, names: tuple[str, ...]) -> dict[str, float]:
+    """Name of each column -> its coefficient in the fit to all rows.
+
+    In standard deviations of the target per standard deviation of the column.
+    """
+    center, scale = _column_means_and_stds(values)
+    weights = _least_squares_weights(
+        (values - center) / scale, (target - target.mean()) / target.std(correction=0)
+    )
     return dict(zip(names, weights.tolist(), strict=True))
 
 
-def _r2(squares: Tensor, target: Tensor) -> float:
+def _compute_r2(sum_of_squared_errors: Tensor, target: Tensor) -> float:
     """R^2 = 1 - (sum of squared errors) / (sum of squared deviations of the target from its mean)."""
-    return float(1 - squares / (target - target.mean()).square().sum())
+    return float(1 - sum_of_squared_errors / (target - target.mean()).square().sum())
 
 
-def _interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list[float]:
-    """Bootstrap interval: the middle 95 % of the difference of R^2 when groups are drawn with replacement.
+def _bootstrap_interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list[float]:
+    """95 % bootstrap interval [low, high] of the difference of R^2 (with - without) when groups are resampled.
 
     errors: (R, 2), squared errors without and with uncertainty. groups: int64 (R,), from 0 without gaps.
     """
-    count = int(groups.max()) + 1
+    num_groups = int(groups.max()) + 1
     # Both R^2 of a draw have the same denominator, so their difference is
-    # sum(error without - error with) / (sum(t^2) - sum(t)^2 / n), t = target. Each sum is one over groups first.
+    # sum(error without - error with) / (sum(t^2) - sum(t)^2 / n), t = target. The sums over the rows of each group are
+    # computed once, and those of a draw from them.
     centered = target - target.mean()
     terms = torch.stack(
         [errors[:, 0] - errors[:, 1], centered.square(), centered, torch.ones_like(centered)], dim=1
     )
-    sums = torch.zeros(count, 4, dtype=torch.float64).index_add(0, groups, terms)
+    sums = torch.zeros(num_groups, 4, dtype=torch.float64).index_add(0, groups, terms)
     generator = torch.Generator().manual_seed(seed + 1)
     differences: list[Tensor] = []
-    draws_per_block = max(1, BLOCK // count)
-    for first in range(0, RESAMPLES, draws_per_block):
-        drawn = torch.randint(count, (min(draws_per_block, RESAMPLES - first), count), generator=generator)
-        # how often each draw holds each group, (draws, groups)
-        times = torch.zeros(drawn.shape, dtype=torch.float64).scatter_add_(
-            1, drawn, torch.ones(drawn.shape).double()
+    draws_per_block = max(1, BLOCK // num_groups)
+    for first_draw in range(0, RESAMPLES, draws_per_block):
+        drawn_groups = torch.randint(
+            num_groups, (min(draws_per_block, RESAMPLES - first_draw), num_groups), generator=generator
         )
-        gain, squares, total, number = (times @ sums).T
-        differences.append(gain / (squares - total.square() / number))
-    difference = torch.cat(differences)
-    difference = difference[difference.isfinite()]  # all targets of a draw may be equal
-    return [float(v) for v in difference.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))]
+        # how often each draw holds each group, (draws, groups)
+        draw_counts = torch.zeros(drawn_groups.shape, dtype=torch.float64).scatter_add_(
+            1, drawn_groups, torch.ones(drawn_groups.shape).double()
+        )
+        gain, sum_of_squares, total, num_rows = (draw_counts @ sums).T
+        differences.append(gain / (sum_of_squares - total.square() / num_rows))
+    all_differences = torch.cat(differences)
+    # not finite where all targets of a draw are equal
+    finite = all_differences[all_differences.isfinite()]
+    return [float(v) for v in finite.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))]
 
 
 def _log_uncertainty(texts: Gaussian) -> Tensor:
@@ -328,8 +349,8 @@ def _log_uncertainty(texts: Gaussian) -> Tensor:
 
 
 def _sample_rows(rows: Tensor, max_rows: int, seed: int) -> Tensor:
-    """A random subset of at most max_rows rows, in order."""
+    """A random subset of at most max_rows of the rows, int64, in their order."""
     if len(rows) <= max_rows:
         return rows
-    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:max_rows]
-    return rows[chosen.sort().values]
+    sampled_positions = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:max_rows]
+    return rows[sampled_positions.sort().values]

@@ -31,7 +31,7 @@ BLOCK_ITEMS = 2**22
 def find_hits(
     queries: Gaussian, items: Gaussian, positives: Positives, k: int, metric: SimilarityMetric = "csd"
 ) -> Tensor:
-    """Whether each of the k nearest items of a query is a positive.
+    """Find the k nearest items of each query, and which of them are positives.
 
     Args:
         queries: The queries, (Q, D).
@@ -45,14 +45,14 @@ def find_hits(
     """
     _require_matching(queries, items, positives)
     keys, k = positives.keys, min(k, len(items))
-    found = torch.empty((len(queries), k), dtype=torch.bool)
+    hits = torch.empty((len(queries), k), dtype=torch.bool)
     for rows in torch.arange(len(queries)).split(max(1, BLOCK_ITEMS // k)):
-        found[rows] = _block_hits(rows, queries, items, keys, k, metric)
-    return found
+        hits[rows] = _find_block_hits(rows, queries, items, keys, k, metric)
+    return hits
 
 
 def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) -> None:
-    """Raise ValueError unless the positives are those of as many queries and items."""
+    """Raise ValueError unless `positives` is for as many queries and items as there are embeddings of them."""
     if len(queries) + 1 != len(positives.offsets) or len(items) != positives.item_count:
         raise ValueError(
             f"{len(queries)} queries and {len(items)} items, but positives are for {len(positives.counts)} and "
@@ -60,7 +60,7 @@ def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) 
         )
 
 
-def _block_hits(
+def _find_block_hits(
     rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, metric: SimilarityMetric
 ) -> Tensor:
     """`find_hits` for some queries: bool (B, k).
@@ -101,8 +101,8 @@ def recall_at_k(
     has_positive = positives.counts > 0
     if not bool(has_positive.any()):
         return {f"r{k}": None for k in ks}
-    found = find_hits(queries, items, positives, max(ks), metric)[has_positive]
-    return {f"r{k}": _mean(found[:, :k].any(1)) for k in ks}
+    hits = find_hits(queries, items, positives, max(ks), metric)[has_positive]
+    return {f"r{k}": _mean(hits[:, :k].any(1)) for k in ks}
 
 
 def precision_metrics(
@@ -124,33 +124,41 @@ def precision_metrics(
     """
     _require_matching(queries, items, positives)
     counts, keys = positives.counts, positives.keys
-    remaining = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]  # rows of queries
+    # rows of the queries that have positives, those with the most first
+    remaining = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
     if not len(remaining):
         return {"map_at_r": None, "r_precision": None, "r1": None}
-    parts = []
+    metrics_of_blocks = []
     while len(remaining):
         # sorted by R, so that a block is as wide as its first query needs: a few queries with a large R don't make
         # all blocks wide
         max_positives = int(counts[remaining[0]])
         size = max(1, BLOCK_ITEMS // max_positives)
         rows, remaining = remaining[:size], remaining[size:]
-        parts.append(
-            _query_metrics(_block_hits(rows, queries, items, keys, max_positives, metric), counts[rows])
+        metrics_of_blocks.append(
+            _compute_query_metrics(
+                _find_block_hits(rows, queries, items, keys, max_positives, metric), counts[rows]
+            )
         )
-    averages, precisions, firsts = torch.cat(parts).unbind(1)
-    return {"map_at_r": _mean(averages), "r_precision": _mean(precisions), "r1": _mean(firsts)}
+    average_precisions, r_precisions, first_hits = torch.cat(metrics_of_blocks).unbind(1)
+    return {
+        "map_at_r": _mean(average_precisions),
+        "r_precision": _mean(r_precisions),
+        "r1": _mean(first_hits),
+    }
 
 
-def _query_metrics(found: Tensor, counts: Tensor) -> Tensor:
+def _compute_query_metrics(hits: Tensor, counts: Tensor) -> Tensor:
     """AP@R, R-Precision and whether the first item is a positive, of each query: (Q, 3).
 
-    found:  bool (Q, K), whether each of the K nearest items is a positive; K at least the largest R.
+    hits:   bool (Q, K), whether each of the K nearest items is a positive; K at least the largest R.
     counts: int64 (Q,), R, the number of positives of each query.
     """
-    rank = torch.arange(1, found.shape[1] + 1)
-    hits = found & (rank <= counts[:, None])
-    averages = (hits.cumsum(1).double() / rank).mul_(hits).sum(1) / counts
-    return torch.stack([averages, hits.sum(1).double() / counts, found[:, 0].double()], 1)
+    rank = torch.arange(1, hits.shape[1] + 1)
+    hits_up_to_r = hits & (rank <= counts[:, None])
+    precision_at_rank = hits_up_to_r.cumsum(1).double() / rank
+    average_precision = precision_at_rank.mul_(hits_up_to_r).sum(1) / counts
+    return torch.stack([average_precision, hits_up_to_r.sum(1).double() / counts, hits[:, 0].double()], 1)
 
 
 def image_text_recall(
@@ -247,6 +255,7 @@ def retrieval_tables(result: Mapping[str, Any]) -> list[Table]:
     for metric in ("csd", "cosine"):
         for direction in ("image_to_text", "text_to_image"):
             many_to_many = result[metric].get("many_to_many", {}).get(direction, {})
+            # both have r1; the one of an image's own captions is shown
             values = {**many_to_many, **result[metric][direction]}
             table.add_row(
                 metric, direction.replace("_", " "), *(format_percent(values[name]) for name in columns)
@@ -259,5 +268,5 @@ def _mean(values: Tensor) -> float:
 
 
 def _mean_of_two(a: float | None, b: float | None) -> float | None:
-    """The mean; None if one of the values is."""
+    """The mean of a and b; None if one of them is None."""
     return None if a is None or b is None else (a + b) / 2

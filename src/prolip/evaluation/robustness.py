@@ -27,8 +27,9 @@ from prolip.model.prolip import ProLIP
 from prolip.zeroshot.prompts import embed_classes
 
 OCCLUSION = (0.0, 0.025, 0.05, 0.075, 0.1)
+"""The occluded fractions of the area that the paper reports."""
 PGD_STEPS = (0, 1, 5, 10, 40)
-"""The occluded fractions of the area and the PGD steps that the paper reports."""
+"""The numbers of PGD steps that the paper reports."""
 
 
 def evaluate_robustness(
@@ -75,21 +76,22 @@ def evaluate_robustness(
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
 
-    def measure(transform: ImageTransform | None) -> dict[str, Any]:
-        """Accuracy and uncertainty on the transformed images; None: on the images as they are."""
+    def measure_transformed(transform: ImageTransform | None) -> dict[str, Any]:
+        """Accuracy and uncertainty on the transformed images; None: on the unchanged images."""
         encoded = clean if transform is None else embedder.embed_images(data.source, transform)
         return measure_accuracy(encoded.images, data.labels(encoded.metadata), classes, metric)
 
-    corrupted = iter([measure(transform) for transform in corruption_transforms])  # by kind, then by severity
+    # by kind, then by severity
+    corrupted = iter([measure_transformed(transform) for transform in corruption_transforms])
     return {
         "data": data.source.name,
         "images": len(clean),
         "bad": len(clean.errors),
         "classes": len(classes),
         "metric": metric,
-        "clean": measure(None),
+        "clean": measure_transformed(None),
         "occlusion": [
-            {"fraction": fraction, **measure(transform)}
+            {"fraction": fraction, **measure_transformed(transform)}
             for fraction, transform in zip(occlusion_fractions, occlusions, strict=True)
         ],
         "corruptions": {
@@ -103,7 +105,7 @@ def evaluate_robustness(
 def measure_accuracy(
     images: Gaussian, labels: Tensor, classes: Gaussian, metric: SimilarityMetric = "csd"
 ) -> dict[str, float | None]:
-    """Zero-shot accuracy and mean image uncertainty.
+    """Measure zero-shot accuracy and mean image uncertainty.
 
     Args:
         images: The images, (N, D).
@@ -116,6 +118,7 @@ def measure_accuracy(
     """
     uncertainty = images.uncertainty.double().mean().item()
     correct = similarity(images, classes, metric).argmax(1) == labels
+    # a mean uncertainty of 0 is that of a deterministic model
     return {"accuracy": correct.double().mean().item(), "uncertainty": uncertainty or None}
 
 
@@ -131,14 +134,18 @@ def robustness_tables(result: Mapping[str, Any]) -> list[Table]:
     tables = []
     if result["occlusion"]:
         rows = [(f"{100 * row['fraction']:g} %", row) for row in result["occlusion"]]
-        tables.append(_table("occluded center", rows, paper_numbers.OCCLUSION))
+        tables.append(_make_comparison_table("occluded center", rows, paper_numbers.OCCLUSION))
     if result["pgd"]:
         pgd = result["pgd"]
         title = (
             f"PGD on {pgd['images']} images: epsilon {255 * pgd['epsilon']:g}/255, "
             f"step {255 * pgd['step_size']:g}/255, {pgd['start']} start"
         )
-        tables.append(_table(title, [(str(row["steps"]), row) for row in pgd["rows"]], paper_numbers.PGD))
+        tables.append(
+            _make_comparison_table(
+                title, [(str(row["steps"]), row) for row in pgd["rows"]], paper_numbers.PGD
+            )
+        )
     if result["corruptions"]:
         tables += _corruption_tables(result)
     if tables:
@@ -149,7 +156,7 @@ def robustness_tables(result: Mapping[str, Any]) -> list[Table]:
 def _make_attack(
     steps: Sequence[int], epsilon: float, step_size: float, start: StartPoint, metric: SimilarityMetric
 ) -> PGDAttack | None:
-    """The attack for all these numbers of steps; None if none of them is above 0 (0 steps are the clean images)."""
+    """The attack for all numbers of steps but 0, which stands for the clean images; None if all of them are 0."""
     distinct_steps = tuple(dict.fromkeys(count for count in steps if count != 0))
     if not distinct_steps:
         return None
@@ -180,7 +187,7 @@ def _evaluate_pgd(
         embedder.model, _LazyPixels(embedder.model, data, indices), labels[rows], classes, attack,
         sample_indices=indices, batch_size=embedder.batch_size, progress=embedder.progress,
     )  # fmt: skip
-    attacked[0] = images[rows]
+    attacked[0] = images[rows]  # no steps: the clean images
     return {
         "images": len(rows),
         "epsilon": attack.epsilon,
@@ -197,7 +204,7 @@ class _LazyPixels(Sequence[Tensor]):
     """The preprocessed pixels of some samples, uint8 (3, S, S), read on access."""
 
     def __init__(self, model: ProLIP, data: LabeledData, indices: Sequence[int]) -> None:
-        """indices: Indices of the samples in the source of `data`."""
+        """Nothing is read yet. indices: of the samples in the source of `data`."""
         self._preprocessor = Preprocessor(
             pixels=model.config.image.preprocessing, tokenizer=None, caption="first"
         )
@@ -213,12 +220,13 @@ class _LazyPixels(Sequence[Tensor]):
         return self._preprocessor.process(self._source.read(self._indices[index]), 0).pixels
 
 
-def _table(
+def _make_comparison_table(
     title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], paper: paper_numbers.PaperTable
 ) -> Table:
-    """Table of accuracy and uncertainty with the paper's values.
+    """Table of accuracy and uncertainty beside the paper's values.
 
-    rows:  (name, measured values); the name is also that of the row in `paper`, if it has one.
+    rows:  (name, {accuracy, uncertainty}); the paper's values are those of its row of this name, if there is one.
+    paper: a table of the paper with the columns imagenet and image_uncertainty.
     """
     table = make_table(title, [""], ("accuracy %", "uncertainty", "paper: accuracy %", "paper: uncertainty"))
     for name, row in rows:
@@ -231,7 +239,10 @@ def _table(
 
 
 def _corruption_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Accuracy and, if there is any, uncertainty by severity: two tables, so that both fit a narrow terminal."""
+    """A table of accuracy by corruption and severity, and one of uncertainty unless the model is deterministic.
+
+    Two tables, so that both fit a narrow terminal.
+    """
     formats: dict[str, tuple[str, Callable[[float | None], str]]]
     formats = {"accuracy": ("accuracy %", format_percent), "uncertainty": ("uncertainty", format_number)}
     tables = []

@@ -15,7 +15,7 @@ from prolip.evaluation import paper_numbers
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.mixture import PooledVariance, inverse_uncertainty_weights, pool
-from prolip.zeroshot import prompt_weights as rules
+from prolip.zeroshot import prompt_weights
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, Prior, few_shot_config, few_shot_weights, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
@@ -108,7 +108,7 @@ class StrategyInputs:
         predicted = find_nearest(self.images, classes, 1, metric=self.config.metric)[1][:, 0]
         return (predicted == self.labels).double().mean().item()
 
-    def generator(self, shots: int, run: int) -> torch.Generator:
+    def make_generator(self, shots: int, run: int) -> torch.Generator:
         """Make the random generator of a run. A strategy and its controls see the same images and the same noise.
 
         Args:
@@ -118,10 +118,11 @@ class StrategyInputs:
         Returns:
             A freshly seeded generator.
         """
+        # 1009 is above any usual number of shots or runs, so that each (seed, shots, run) has a seed of its own
         return torch.Generator().manual_seed((self.config.seed * 1009 + shots) * 1009 + run)
 
     def count_short_classes(self, shots: int) -> int:
-        """Number of classes with fewer training images than shots."""
+        """Count the classes with fewer training images than `shots`."""
         return int((torch.bincount(self.train_labels, minlength=len(self.prompts)) < shots).sum())
 
     def make_row(
@@ -140,8 +141,12 @@ class StrategyInputs:
         """
         pooled = (pool(self.prompts, weights, variance=self.config.variance) for weights in runs)
         accuracies = [self.accuracy(classes) for classes in pooled]
-        count = torch.stack([rules.effective_prompt_count(weights).mean() for weights in runs]).mean().item()
-        return _row(name, family, accuracies, paper_row) | {"effective_prompts": count}
+        num_effective = (
+            torch.stack([prompt_weights.effective_prompt_count(weights).mean() for weights in runs])
+            .mean()
+            .item()
+        )
+        return _make_strategy_row(name, family, accuracies, paper_row) | {"effective_prompts": num_effective}
 
 
 def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
@@ -154,40 +159,52 @@ def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
         One result per strategy.
     """
     prompts, config = inputs.prompts, inputs.config
-    single = rules.single_template_weights(prompts, config.single_template or 0)
+    single = prompt_weights.single_template_weights(prompts, config.single_template or 0)
     yield StrategyResult(inputs.make_row("one prompt", "one", [single], "a photo of a {c}"))
     yield StrategyResult(
-        inputs.make_row("all prompts", "ensemble", [rules.uniform_weights(prompts)], "80 prompts")
+        inputs.make_row("all prompts", "ensemble", [prompt_weights.uniform_weights(prompts)], "80 prompts")
     )
     paper_rows = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
-    for name, family, rule in _uncertainty_rules(prompts, config):
+    for name, family, compute_weights in _iter_uncertainty_strategies(prompts, config):
         if inputs.has_uncertainty:
-            yield StrategyResult(inputs.make_row(name, family, [rule(prompts)], paper_rows.get(family)))
+            yield StrategyResult(
+                inputs.make_row(name, family, [compute_weights(prompts)], paper_rows.get(family))
+            )
         else:
-            yield StrategyResult(_row(name, family, (), paper_rows.get(family), skipped=NO_UNCERTAINTY))
+            yield StrategyResult(
+                _make_strategy_row(name, family, (), paper_rows.get(family), skipped=NO_UNCERTAINTY)
+            )
 
 
-def _uncertainty_rules(
+def _iter_uncertainty_strategies(
     prompts: Gaussian, config: StrategyConfig
 ) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
     """Yield name, family and weight function (prompts -> weights (C, T)) of the strategies that use uncertainty."""
-    classes, count = prompts.shape[:2]
+    num_classes, num_templates = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
     for k in config.std_multiples:
-        yield f"class mean + {k:g} std", "filter", partial(rules.class_std_filter, k=k)
+        yield f"class mean + {k:g} std", "filter", partial(prompt_weights.class_std_filter, k=k)
     for k in config.std_multiples:
-        yield f"global mean + {k:g} std", "filter", partial(rules.global_std_filter, k=k)
+        yield f"global mean + {k:g} std", "filter", partial(prompt_weights.global_std_filter, k=k)
     for limit in config.max_uncertainties:
-        yield f"uncertainty up to {limit:g}", "filter", partial(rules.threshold_filter, threshold=limit)
-    half = max(1, classes * count // 2)
-    yield "least uncertain half of all prompts", "filter", partial(rules.global_top_k_filter, count=half)
-    for number in config.top_k:
-        if number < count:
-            yield f"top-{number} of each class", "top", partial(rules.top_k_filter, k=number)
+        yield (
+            f"uncertainty up to {limit:g}",
+            "filter",
+            partial(prompt_weights.threshold_filter, threshold=limit),
+        )
+    half = max(1, num_classes * num_templates // 2)
+    yield (
+        "least uncertain half of all prompts",
+        "filter",
+        partial(prompt_weights.global_top_k_filter, count=half),
+    )
+    for k in config.top_k:
+        if k < num_templates:
+            yield f"top-{k} of each class", "top", partial(prompt_weights.top_k_filter, k=k)
 
 
 def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
-    """BPRW without labels: fitted to the tested images themselves, as in the paper, and to training images.
+    """BPRW without labels: fitted to the tested images, as in the paper, and, if there are any, to training images.
 
     Args:
         inputs: Prompts, images and labels, and the config.
@@ -201,14 +218,14 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
         sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
     for name, images, paper_row in sources:
         if not inputs.has_uncertainty:
-            yield StrategyResult(_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
+            yield StrategyResult(_make_strategy_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
             continue
         settings = replace(
             ZERO_SHOT_CONFIG, nearest_images=inputs.config.nearest_images, prior=inputs.config.prior
         )
         runs = [
             zero_shot_weights(
-                inputs.prompts, images, settings, inputs.generator(0, run), inputs.config.metric
+                inputs.prompts, images, settings, inputs.make_generator(0, run), inputs.config.metric
             ).weights
             for run in range(inputs.config.runs)
         ]
@@ -229,10 +246,10 @@ def few_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
     for shots in inputs.config.shots:
         name = f"BPRW, {shots} images"
         paper_row = name if name in paper_numbers.PROMPTS.rows else None
-        yield _fit_bprw(inputs, shots, name, "bprw", inputs.prompts, inputs.train_images, paper_row)
+        yield _evaluate_bprw(inputs, shots, name, "bprw", inputs.prompts, inputs.train_images, paper_row)
     for shots in inputs.config.shots:
         name = f"BPRW, {shots} images, equal variances"
-        control = _fit_bprw(
+        control = _evaluate_bprw(
             inputs,
             shots,
             name,
@@ -242,10 +259,10 @@ def few_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
             None,
         )
         yield StrategyResult(control.row)  # figures don't draw the weights of a control
-        yield StrategyResult(_centroid_row(inputs, shots))
+        yield StrategyResult(_make_centroid_row(inputs, shots))
 
 
-def _fit_bprw(
+def _evaluate_bprw(
     inputs: StrategyInputs,
     shots: int,
     name: str,
@@ -256,17 +273,18 @@ def _fit_bprw(
 ) -> StrategyResult:
     """BPRW with `shots` labeled images per class: its row, and the weights of the first run.
 
-    prompts, train_images: those to fit, which a control may have changed; accuracy is always that of `inputs.prompts`.
+    prompts, train_images: what the weights are fitted to; a control changes their variances. The accuracy is always
+                           that of `inputs.prompts` pooled with these weights.
     paper_row:             row of the paper's table to compare with; None: there is none.
     The row is marked as skipped if there are no training images or the model has no uncertainty.
     """
     if not len(inputs.train_labels) or not inputs.has_uncertainty:
         reason = NO_SHOTS if inputs.has_uncertainty else NO_UNCERTAINTY
-        return StrategyResult(_row(name, family, (), paper_row, skipped=reason))
+        return StrategyResult(_make_strategy_row(name, family, (), paper_row, skipped=reason))
     settings = replace(few_shot_config(shots), prior=inputs.config.prior)
     fits = [
         few_shot_weights(
-            prompts, train_images, inputs.train_labels, shots, settings, inputs.generator(shots, run)
+            prompts, train_images, inputs.train_labels, shots, settings, inputs.make_generator(shots, run)
         )
         for run in range(inputs.config.runs)
     ]
@@ -276,24 +294,32 @@ def _fit_bprw(
     return StrategyResult(row | {"short_classes": inputs.count_short_classes(shots)}, learned)
 
 
-def _centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
-    """Row of a control without prompts: a class is the pool of the images that BPRW saw (else of its prompts)."""
+def _make_centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
+    """Row of a control without prompts: a class is the pool of the training images that BPRW was fitted to.
+
+    A class without training images is the pool of its prompts. The row is marked as skipped if there are no images.
+    """
     name = f"centroid of {shots} images, no prompts"
     if not len(inputs.train_labels):
-        return _row(name, "control", (), None, skipped=NO_SHOTS)
+        return _make_strategy_row(name, "control", (), None, skipped=NO_SHOTS)
     from_prompts = pool(inputs.prompts, variance=inputs.config.variance)
     accuracies = []
     for run in range(inputs.config.runs):
-        chosen = choose_shots(inputs.train_labels, len(inputs.prompts), shots, inputs.generator(shots, run))
-        centroids = pool(inputs.train_images[chosen.clamp_min(0)], variance=inputs.config.variance)
-        has_images = (chosen[:, :1] >= 0).expand_as(centroids.mean)
+        # (C, shots): rows of training images, -1 for a class without any
+        shot_rows = choose_shots(
+            inputs.train_labels, len(inputs.prompts), shots, inputs.make_generator(shots, run)
+        )
+        centroids = pool(inputs.train_images[shot_rows.clamp_min(0)], variance=inputs.config.variance)
+        has_images = (shot_rows[:, :1] >= 0).expand_as(centroids.mean)
         mean = torch.where(has_images, centroids.mean, from_prompts.mean)
         log_var = torch.where(has_images, centroids.log_var, from_prompts.log_var)
         accuracies.append(inputs.accuracy(Gaussian(mean, log_var)))
-    return _row(name, "control", accuracies, None) | {"short_classes": inputs.count_short_classes(shots)}
+    return _make_strategy_row(name, "control", accuracies, None) | {
+        "short_classes": inputs.count_short_classes(shots)
+    }
 
 
-def _row(
+def _make_strategy_row(
     name: str,
     family: str,
     accuracies: Sequence[float],
@@ -322,11 +348,11 @@ def _summarize_weights(
 ) -> dict[str, Any]:
     """Summary of learned weights (C, T) for figures: an entry of `learned` in `compare_strategies`.
 
-    has_images: bool (C,), the classes that BPRW had images of; the values of the others are None. None: all have.
+    has_images: bool (C,), the classes that BPRW had images of; the values of the others are None. None: all classes.
     """
-    known = [True] * len(weights) if has_images is None else has_images.tolist()
+    is_learned = [True] * len(weights) if has_images is None else has_images.tolist()
     top_weights, top_templates = (
-        part.tolist() for part in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1]))
+        tensor.tolist() for tensor in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1]))
     )
     # for each class a list of [template, weight]; lists, since the result is written as JSON
     pairs = [
@@ -336,17 +362,17 @@ def _summarize_weights(
     return {
         "name": name,
         "shots": shots,
-        "max": _mask(known, weights.amax(-1).tolist()),
-        "entropy": _mask(known, rules.entropy(weights).tolist()),
-        "top_templates": _mask(known, pairs),
+        "max": _none_unless(is_learned, weights.amax(-1).tolist()),
+        "entropy": _none_unless(is_learned, prompt_weights.entropy(weights).tolist()),
+        "top_templates": _none_unless(is_learned, pairs),
     }
 
 
-def _mask(known: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-    """The values with None where `known` is False."""
-    return [value if is_known else None for is_known, value in zip(known, values, strict=True)]
+def _none_unless(conditions: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """The values, each replaced by None where its condition is False."""
+    return [value if condition else None for condition, value in zip(conditions, values, strict=True)]
 
 
 def _equalize_variances(z: Gaussian) -> Gaussian:
-    """The same means with every variance set to the mean variance."""
+    """The same means with every variance set to the mean variance over all rows and dimensions; z may be empty."""
     return Gaussian(z.mean, z.var.mean().log().expand_as(z.log_var)) if len(z) else z

@@ -58,7 +58,7 @@ def evaluate_uncertainty(
     num_examples: int = NUM_EXAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The uncertainty report of a model on images with captions.
+    """Make the uncertainty report of a model on images with captions.
 
     Args:
         embedder: The model, and how to embed with it.
@@ -79,7 +79,7 @@ def evaluate_uncertainty(
 def analyze_uncertainty(
     pairs: EmbeddedPairs, *, num_examples: int = NUM_EXAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """The uncertainty report as one JSON-serializable dict.
+    """Make the uncertainty report of embedded images and captions.
 
     Args:
         pairs: Images and captions, embedded by `embed_pairs`.
@@ -87,6 +87,7 @@ def analyze_uncertainty(
         seed: Seed of random draws.
 
     Returns:
+        A JSON-serializable dict:
         data, images, captions, distinct_captions: name of the source, and counts. bad: samples skipped.
         image, text:          {n, mean, std, min, max, q05, q25, median, q75, q95} of tr(Sigma).
         text_above_own_image: fraction of captions more uncertain than their image.
@@ -103,7 +104,7 @@ def analyze_uncertainty(
     _require_variance(pairs.images, pairs.texts)
     captions = pairs.captions
     image, text = (z.uncertainty.double() for z in (pairs.images, pairs.texts))
-    own = image[captions.image_index]
+    own_image = image[captions.image_index]  # (T,): the uncertainty of each caption's image
     return {
         "data": pairs.name,
         "images": len(image),
@@ -112,14 +113,14 @@ def analyze_uncertainty(
         "distinct_captions": len(captions.first_occurrences()),
         "image": summarize(image),
         "text": summarize(text),
-        "text_above_own_image": float((text > own).double().mean()),
-        "histogram": _histogram(image, text),
-        "by_length": _by_length(captions.lengths, text),
-        "by_level": None if captions.levels is None else _by_level(captions.levels, text),
+        "text_above_own_image": float((text > own_image).double().mean()),
+        "histogram": _log_histogram(image, text),
+        "by_length": _summarize_by_length(captions.lengths, text),
+        "by_level": None if captions.levels is None else _summarize_by_level(captions.levels, text),
         "ambiguity": _ambiguity_correlations(pairs, text),
         "regression": regression.analyze_regressions(pairs.images, pairs.texts, captions, seed=seed),
         **select_examples(pairs, num_examples),
-        "points": _points(pairs, own, text, seed),
+        "points": _sample_points(pairs, own_image, text, seed),
     }
 
 
@@ -145,14 +146,15 @@ def summarize(values: Tensor) -> dict[str, Any]:
 
 
 def _require_variance(*gaussians: Gaussian) -> None:
-    """Raise ValueError if an embedding has no variance, as all those of a deterministic model."""
+    """Raise ValueError if any embedding has zero variance, as all embeddings of a deterministic model do."""
     if any(not bool((z.uncertainty > 0).all()) for z in gaussians):
         raise ValueError(
-            "these Gaussians have zero variance: a deterministic model has no uncertainty to report"
+            "some embeddings have zero variance, as those of a deterministic model (CLIP, SigLIP) have. It has no "
+            "uncertainty to report. Choose a ProLIP model"
         )
 
 
-def _histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
+def _log_histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
     """`histogram` of `analyze_uncertainty`: counts over equal steps of ln tr(Sigma).
 
     Logarithmic, since the uncertainties of images (N,) and captions (T,) may lie decades apart.
@@ -163,20 +165,23 @@ def _histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
     return {"edges": edges.tolist(), "image": counts[0], "text": counts[1]}
 
 
-def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
-    """`by_length` of `analyze_uncertainty`: lengths in tokens, int64 (T,), and uncertainty of captions `text`, (T,)."""
+def _summarize_by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
+    """`by_length` of `analyze_uncertainty`. lengths: in tokens, int64 (T,). text: uncertainty of each caption, (T,)."""
     bins = []
-    for low, high in _length_bins(lengths):
+    for low, high in _make_length_bins(lengths):
         inside = (lengths >= low) & (lengths <= high)
         bins.append({"low": low, "high": high, **summarize(text[inside])})
     return {"spearman": spearman(lengths, text), "bins": bins}
 
 
-def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
-    """Bins (low, high) of lengths, both inclusive: one per length, neighbors joined up to MIN_BIN_SIZE captions."""
+def _make_length_bins(lengths: Tensor) -> list[tuple[int, int]]:
+    """Bins (low, high), both inclusive, that cover all lengths and hold at least MIN_BIN_SIZE captions each.
+
+    Successive lengths are joined until there are enough captions. One bin of fewer if there are fewer captions in all.
+    """
     distinct_lengths, counts = (v.tolist() for v in lengths.unique(return_counts=True))
     bins: list[tuple[int, int]] = []
-    low, size = None, 0  # of the bin that is being filled
+    low, size = None, 0  # lowest length and number of captions of the bin that is being filled
     for length, count in zip(distinct_lengths, counts, strict=True):
         low, size = length if low is None else low, size + count
         if size >= MIN_BIN_SIZE:
@@ -187,8 +192,8 @@ def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
     return bins
 
 
-def _by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
-    """`by_level` of `analyze_uncertainty`: levels, int64 (T,), and uncertainty of captions `text`, (T,)."""
+def _summarize_by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
+    """`by_level` of `analyze_uncertainty`. levels: int64 (T,). text: uncertainty of each caption, (T,)."""
     summaries = [{"level": int(level), **summarize(text[levels == level])} for level in levels.unique()]
     return {"spearman": spearman(levels, text), "levels": summaries}
 
@@ -228,24 +233,22 @@ def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any
     }
 
 
-def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
+def _sample_points(pairs: EmbeddedPairs, own_image: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
     """`points` of `analyze_uncertainty`: the values of POINTS random captions, as lists.
 
-    own, text: uncertainty of each caption's image and of the caption, (T,) each.
+    own_image, text: uncertainty of each caption's image and of the caption, (T,) each.
     """
     captions = pairs.captions
-    chosen = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
+    rows = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
     ambiguity = captions.log_ambiguity
     return {
-        "image": own[chosen].tolist(),
-        "text": text[chosen].tolist(),
-        "length": captions.lengths[chosen].tolist(),
-        "level": None if captions.levels is None else captions.levels[chosen].tolist(),
+        "image": own_image[rows].tolist(),
+        "text": text[rows].tolist(),
+        "length": captions.lengths[rows].tolist(),
+        "level": None if captions.levels is None else captions.levels[rows].tolist(),
         "log_ambiguity": None
         if ambiguity is None
-        else [
-            None if math.isnan(value) else value for value in ambiguity[chosen].tolist()
-        ],  # JSON has no NaN
+        else [None if math.isnan(value) else value for value in ambiguity[rows].tolist()],  # JSON has no NaN
     }
 
 
@@ -272,7 +275,8 @@ def _modality_table(result: dict[str, Any]) -> Table:
     table = make_table(title, [""], keys, caption=caption)
     for name in ("image", "text"):
         table.add_row(name, *(format_number(result[name][key]) for key in keys))
-    for entry in (result["by_level"] or {"levels": ()})["levels"]:
+    levels = () if result["by_level"] is None else result["by_level"]["levels"]
+    for entry in levels:
         table.add_row(f"text, level {entry['level']}", *(format_number(entry[key]) for key in keys))
     return table
 
@@ -282,21 +286,27 @@ def _correlation_table(result: dict[str, Any]) -> Table:
     table = make_table(
         None, ["caption uncertainty with"], ["Spearman"], caption=_describe_wrong_order(result)
     )
-    table.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
+    table.add_row("its length in tokens", _format_correlation(result["by_length"]["spearman"]))
     if result["by_level"] is not None:
-        table.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
-    if result["ambiguity"] is not None:
-        table.add_row("its true log-ambiguity", _correlation(result["ambiguity"]["spearman"]))
         table.add_row(
-            "  among captions of one length, mean", _correlation(result["ambiguity"]["within_length"]["mean"])
+            "its level, from general to specific", _format_correlation(result["by_level"]["spearman"])
+        )
+    if result["ambiguity"] is not None:
+        table.add_row("its true log-ambiguity", _format_correlation(result["ambiguity"]["spearman"]))
+        table.add_row(
+            "  among captions of one length, mean",
+            _format_correlation(result["ambiguity"]["within_length"]["mean"]),
         )
         for entry in result["ambiguity"]["within_level"] or ():
-            table.add_row(f"  among captions of level {entry['level']}", _correlation(entry["spearman"]))
+            table.add_row(
+                f"  among captions of level {entry['level']}", _format_correlation(entry["spearman"])
+            )
     return table
 
 
 def _describe_wrong_order(result: dict[str, Any]) -> str | None:
-    """A warning if uncertainty falls with the true ambiguity, or rises with the level."""
+    """A warning if uncertainty falls with the true ambiguity, or rises with the level; None if it doesn't."""
+    # None, also of a correlation that is undefined, counts as 0: no warning
     ambiguity, levels = result["ambiguity"] or {}, result["by_level"] or {}
     if (ambiguity.get("spearman") or 0.0) < 0 or (levels.get("spearman") or 0.0) > 0:
         return "General captions are less uncertain than specific ones here, contrary to what is expected"
@@ -304,7 +314,7 @@ def _describe_wrong_order(result: dict[str, Any]) -> str | None:
 
 
 def _regression_table(results: dict[str, Any]) -> Table:
-    """Table of `analyze_regressions`: R^2 without and with uncertainty, the gain, its interval, and the weight."""
+    """Table of `analyze_regressions`: R^2 without and with uncertainty, their difference, its interval, the weight."""
     table = make_table(
         "What uncertainty adds to length and token frequency",
         ["R² on held-out captions"],
@@ -315,14 +325,19 @@ def _regression_table(results: dict[str, Any]) -> Table:
     for name, title in (("own_image", "ln rank of the own image"), ("ambiguity", "true log-ambiguity")):
         if (comparison := results[name]) is not None:
             low, high = comparison["interval"] or (None, None)
-            numbers = (_correlation(comparison[key]) for key in ("r2_without", "r2_with", "difference"))
+            numbers = (
+                _format_correlation(comparison[key]) for key in ("r2_without", "r2_with", "difference")
+            )
             weight = (comparison["coefficients"] or {}).get(regression.UNCERTAINTY)
             table.add_row(
-                title, *numbers, f"{_correlation(low)} to {_correlation(high)}", _correlation(weight)
+                title,
+                *numbers,
+                f"{_format_correlation(low)} to {_format_correlation(high)}",
+                _format_correlation(weight),
             )
     return table
 
 
-def _correlation(value: float | None) -> str:
-    """A correlation or an R^2 with three decimals."""
+def _format_correlation(value: float | None) -> str:
+    """Format a correlation or an R^2 with three decimals."""
     return format_number(value, ".3f")

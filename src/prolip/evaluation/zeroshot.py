@@ -92,7 +92,7 @@ def evaluate_zeroshot(
     encoded = embedder.embed_images(data.source)
     ood = None if ood_source is None else embedder.embed_images(ood_source)
     ood_images = None if ood is None else ood.images
-    _check(encoded.images, classes, ood_images)
+    _check_sizes(encoded.images, classes, ood_images)
     predictions = Predictions.from_embeddings(
         encoded.images, data.labels(encoded.metadata), classes, metric, get_logit_parameters(embedder.model)
     )
@@ -147,19 +147,19 @@ def compute_zeroshot_metrics(
     Returns:
         The dict that the module docstring describes.
     """
-    _check(images, classes, ood)
+    _check_sizes(images, classes, ood)
     predictions = Predictions.from_embeddings(images, labels, classes, metric, LogitParameters(*logits))
     return _compute_metrics(predictions, images, classes, metric, ood, seed)
 
 
-def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
+def _check_sizes(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
     """Raise ValueError unless there are at least two classes, one image and, if `ood` is given, one such image."""
     if len(classes) < 2 or len(images) == 0:
         raise ValueError(
             f"classification needs at least two classes and one image, not {len(classes)} and {len(images)}"
         )
     if ood is not None and len(ood) == 0:
-        raise ValueError("ood holds no images; pass None instead")
+        raise ValueError("ood holds no images. Pass other out-of-distribution data, or pass None instead")
 
 
 @torch.no_grad()
@@ -171,7 +171,7 @@ def _compute_metrics(
     ood: Gaussian | None,
     seed: int,
 ) -> dict[str, Any]:
-    """The dict that the module docstring describes.
+    """Compute the dict that the module docstring describes.
 
     images: (N, D), those of `predictions`. classes: (C, D). ood: (M, D), images of no class; None: there are none.
     metric: similarity of the predictions. seed: seed of the split for calibration.
@@ -234,45 +234,46 @@ def _confidence_metrics(correct: Tensor, values: Tensor) -> dict[str, Any]:
 
 
 def _ood_metrics(
-    images: Gaussian, ood: Gaussian, inside: Confidences, outside: Confidences
+    images: Gaussian, ood: Gaussian, in_distribution: Confidences, out_of_distribution: Confidences
 ) -> dict[str, Any]:
     """`ood` of the result.
 
-    images, ood:     (N, D) with a class among the classes, (M, D) without.
-    inside, outside: the confidences of the two.
+    images, ood: (N, D), images of the classes; (M, D), images of none of them.
+    in_distribution, out_of_distribution: the confidences in the predictions for `images` and for `ood`.
     """
     is_ood = torch.cat([torch.zeros(len(images)), torch.ones(len(ood))]).bool()
     result: dict[str, Any] = {"n": len(ood), "mean_uncertainty": None}
-    if "uncertainty" in outside.display:
-        result["mean_uncertainty"] = outside.display["uncertainty"].mean().item()
+    if "uncertainty" in out_of_distribution.display:
+        result["mean_uncertainty"] = out_of_distribution.display["uncertainty"].mean().item()
     for name in CONFIDENCES:
-        if name not in inside.ranking or name not in outside.ranking:
+        if name not in in_distribution.ranking or name not in out_of_distribution.ranking:
             result[name] = None
             continue
-        confidence = torch.cat([inside.ranking[name], outside.ranking[name]])
+        confidence = torch.cat([in_distribution.ranking[name], out_of_distribution.ranking[name]])
         result[name] = {"auroc": selective.auroc(is_ood, -confidence)}
-        result[name] |= _histograms(inside.display[name], outside.display[name])
+        result[name] |= _compare_histograms(in_distribution.display[name], out_of_distribution.display[name])
     return result
 
 
-def _histograms(inside: Tensor, outside: Tensor) -> dict[str, list[float]]:
+def _compare_histograms(in_distribution: Tensor, out_of_distribution: Tensor) -> dict[str, list[float]]:
     """Fractions of both sets of values in common bins: {edges, in_distribution, out_of_distribution}.
 
     The bins cover the middle 99 % of all values; the first and the last also hold what lies beyond them.
     """
-    both = torch.cat([inside, outside]).sort().values
-    low, high = both[int(0.005 * (len(both) - 1))], both[round(0.995 * (len(both) - 1))]
+    sorted_values = torch.cat([in_distribution, out_of_distribution]).sort().values
+    last = len(sorted_values) - 1
+    low, high = sorted_values[int(0.005 * last)], sorted_values[round(0.995 * last)]
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = torch.linspace(0.0, 1.0, HISTOGRAM_BINS + 1, dtype=torch.float64) * (high - low) + low
-    inside_fractions, outside_fractions = (
+    in_fractions, out_fractions = (
         torch.bincount(torch.bucketize(values, edges[1:-1]), minlength=HISTOGRAM_BINS) / len(values)
-        for values in (inside, outside)
+        for values in (in_distribution, out_of_distribution)
     )
     return {
         "edges": edges.tolist(),
-        "in_distribution": inside_fractions.tolist(),
-        "out_of_distribution": outside_fractions.tolist(),
+        "in_distribution": in_fractions.tolist(),
+        "out_of_distribution": out_fractions.tolist(),
     }
 
 
@@ -325,33 +326,37 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
 
 def _calibration_table(result: dict[str, Any]) -> Table | None:
     """Table of calibration error and log loss before and after the fit; None if there were too few images to fit."""
-    if not (parts := result["calibration"]):
+    if not (calibration := result["calibration"]):
         return None
-    title = f"calibration: fitted on {parts['n_fit']:,} images, tested on {parts['n_test']:,}"
+    title = f"calibration: fitted on {calibration['n_fit']:,} images, tested on {calibration['n_test']:,}"
     table = make_table(title, ["probability"], ["ECE raw", "fitted", "log loss raw", "fitted"])
-    rows = {"softmax over classes": (parts["softmax"]["raw"], parts["softmax"]["fitted"])}
-    if sigmoid := parts["sigmoid"]:
+    rows = {"softmax over classes": (calibration["softmax"]["raw"], calibration["softmax"]["fitted"])}
+    if sigmoid := calibration["sigmoid"]:
         raw, fitted = sigmoid["raw"], sigmoid["fitted_to_predictions"] or {"predicted": {}}
         rows["match with the prediction, fitted to predictions"] = (raw["predicted"], fitted["predicted"])
         rows["match of any pair, fitted to pairs"] = (raw["pairs"], sigmoid["fitted"]["pairs"])
-    for name, pair in rows.items():
-        values = (format_number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair)
+    for name, raw_and_fitted in rows.items():
+        values = (
+            format_number(metrics.get(key), ".4f")
+            for key in ("ece", "log_loss")
+            for metrics in raw_and_fitted
+        )
         table.add_row(name, *values)
     return table
 
 
 def _confidence_table(result: dict[str, Any]) -> Table:
     """Table of AURC and AUROC by confidence, and AUROC for out-of-distribution images if there are any."""
-    parts, ood = result["selective"], result["ood"]
-    bounds = f"oracle {parts['oracle_aurc']:.4f}, random {parts['error']:.4f}"
+    selective_metrics, ood = result["selective"], result["ood"]
+    bounds = f"oracle {selective_metrics['oracle_aurc']:.4f}, random {selective_metrics['error']:.4f}"
     columns = ["AURC", "AUROC, correct vs. wrong", *(["AUROC, OOD vs. in-distribution"] if ood else [])]
     table = make_table(
         f"selective prediction (AURC, lower is better: {bounds})", ["confidence"], columns,
         caption="AUROC: 0.5 is chance",
     )  # fmt: skip
     for key, name in confidence_labels(result["logits"]["bias"] is not None).items():
-        if part := parts[key]:
-            values = [format_number(part["aurc"], ".4f"), format_number(part["auroc"], ".3f")]
+        if metrics := selective_metrics[key]:
+            values = [format_number(metrics["aurc"], ".4f"), format_number(metrics["auroc"], ".3f")]
             if ood:
                 values.append(format_number(ood[key]["auroc"] if ood[key] else None, ".3f"))
             table.add_row(name, *values)
