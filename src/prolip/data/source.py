@@ -268,6 +268,5 @@ def require_usable_sample(source: Source, max_tries: int = 100) -> None:
     if first_error:
         raise ValueError(
             f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first_error}. "
-            "If images or captions are elsewhere, name their file or column with image (--image) or captions "
-            "(--captions)."
+            "Check which file or column has the image and the captions (the options image and captions)."
         )

@@ -427,7 +427,7 @@ def loads_of(source, monkeypatch, indices):
     """The row groups that are loaded for these samples, one after another."""
     loads = []
     load = source._load
-    monkeypatch.setattr(source, "_load", lambda part: loads.append(part.group) or load(part))
+    monkeypatch.setattr(source, "_load", lambda part: loads.append(part.row_group) or load(part))
     for index in indices:
         source.read(index)
     return loads
@@ -512,10 +512,10 @@ def test_splits(tmp_path):
     ("state", "message"),
     [
         ("{", "not JSON"),
-        ("{}", "names no data files"),
-        ('{"_data_files": 3}', "list of file names"),
-        ('{"_data_files": [{}]}', "list of file names"),
-        ('{"_data_files": [{"filename": 3}]}', "list of file names"),
+        ("{}", "names no files under '_data_files'"),
+        ('{"_data_files": 3}', "list of objects with a 'filename'"),
+        ('{"_data_files": [{}]}', "list of objects with a 'filename'"),
+        ('{"_data_files": [{"filename": 3}]}', "list of objects with a 'filename'"),
     ],
 )
 def test_a_state_that_makes_no_sense(tmp_path, state, message):
@@ -535,7 +535,7 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"data-00000-of-00001.arrow"):
         ArrowDataset(tmp_path)
     (tmp_path / "dataset_dict.json").write_text('{"splits": []}')
-    with pytest.raises(ValueError, match="must name its splits"):
+    with pytest.raises(ValueError, match="list of names of splits"):
         ArrowDataset(tmp_path)
 
 

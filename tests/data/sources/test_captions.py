@@ -48,7 +48,7 @@ def test_row_groups_are_read_when_they_are_needed(tmp_path, monkeypatch):
     source = ParquetCaptions(write(tmp_path / "a.parquet", [f"caption {n}" for n in range(7)]))
     assert source.chunks.tolist() == [2, 2, 2, 1]
     seen, real = [], source._load
-    monkeypatch.setattr(source, "_load", lambda part: (seen.append(part.group), real(part))[1])
+    monkeypatch.setattr(source, "_load", lambda part: (seen.append(part.row_group), real(part))[1])
     for number in [0, 1, 6, 5, 4, 6, 0]:
         sample = source.read(number)
         assert sample.captions == (f"caption {number}",)

@@ -129,7 +129,7 @@ def test_a_square_has_its_area():
         ([[0, 0, 1, 1, 2, "2"]], "finite numbers"),
         ([[0, 0, 1, 1, 2, float("nan")]], "finite numbers"),
         ([[0, 0, 1, 1, 2, 10**400]], "finite numbers"),
-        ({"counts": [6], "size": [3, 2]}, r"size \[3, 2\], the image \[2, 3\]"),
+        ({"counts": [6], "size": [3, 2]}, r"size \[3, 2\], but the image .*\[2, 3\]"),
         ({"counts": [6]}, "size None"),
         ({"counts": [5], "size": [2, 3]}, "sum to 5"),
         ({"counts": [7, -1], "size": [2, 3]}, "integers"),
@@ -138,7 +138,7 @@ def test_a_square_has_its_area():
         ({"counts": 6, "size": [2, 3]}, "integers"),
         ({"counts": "6 ", "size": [2, 3]}, "' ' is not valid"),
         ({"counts": "6p", "size": [2, 3]}, "'p' is not valid"),
-        ({"counts": "6X", "size": [2, 3]}, "break off"),
+        ({"counts": "6X", "size": [2, 3]}, "end within a number"),
         ({"counts": "X" * 10**6, "size": [2, 3]}, "'X' is not valid"),
         ({"counts": "H>", "size": [2, 3]}, "integers"),
     ],
@@ -220,16 +220,16 @@ def changed(content, *keys, to):
         (("images",), {}, "a list of objects 'images'"),
         (("annotations",), [3], "a list of objects 'annotations'"),
         (("categories",), "x", "a list of objects 'categories'"),
-        (("images", 1, "id"), ..., "entry 1 of the images has no id"),
-        (("images", 1, "id"), True, "entry 1 of the images has no id"),
-        (("images", 1, "file_name"), 3, "entry 1 of the images has no id or no file_name"),
+        (("images", 1, "id"), ..., "entry 1 of 'images'.* has no id"),
+        (("images", 1, "id"), True, "entry 1 of 'images'.* has no id"),
+        (("images", 1, "file_name"), 3, "entry 1 of 'images'.* has no id or no file_name"),
         (("images", 1, "id"), 5, "several images have the id 5"),
         (("images", 0, "height"), ..., "image 5: height and width"),
         (("images", 0, "height"), 0, "image 5: height and width"),
-        (("images", 0, "width"), 10**9, "image 5 claims"),
-        (("annotations", 1, "image_id"), 3, "annotation 10: there is no image 3"),
-        (("annotations", 1, "image_id"), [3], "annotation 10: there is no image"),
-        (("annotations", 1, "image_id"), ..., "annotation 10: there is no image None"),
+        (("images", 0, "width"), 10**9, "image 5 has 1000000000 x 4"),
+        (("annotations", 1, "image_id"), 3, "annotation 10: its image_id 3"),
+        (("annotations", 1, "image_id"), [3], "annotation 10: its image_id"),
+        (("annotations", 1, "image_id"), ..., "annotation 10: its image_id None"),
         (("annotations", 1, "id"), ..., "annotation number 1: the id"),
         (("annotations", 1, "segmentation"), ..., "annotation 10 has no segmentation"),
         (("annotations", 1, "bbox"), [1, 2, 3], "annotation 10: the bbox"),
@@ -367,7 +367,7 @@ def test_bad_captions_have_reasons(tmp_path, caption, reason):
 
 def test_annotation_of_an_unknown_image_raises(tmp_path):
     pictures(tmp_path, "30.jpg")
-    with pytest.raises(ValueError, match="annotation 3: there is no image 4"):
+    with pytest.raises(ValueError, match="annotation 3: its image_id 4"):
         CocoCaptions(written(tmp_path, changed(captions(), "annotations", 2, "image_id", to=4)))
 
 

@@ -65,13 +65,16 @@ def test_paths_beside_the_table_and_known_truths(tmp_path):
     ("text", "message"),
     [
         ("id,captions,url\n0,a => b,x\n1,a => b => c,x\n", "row 2 has 3 captions.*row 1 has 2"),
-        ("id,captions,url\n0,a =>  => b,x\n", "row 1: caption 1 of .* is empty"),
+        ("id,captions,url\n0,a =>  => b,x\n", "row 1: caption 2 of .* is empty"),
         ("id,text,url\n0,a,x\n", "must have the columns captions and url or image_url"),
         ("id,captions,url\n", "has no rows"),
         ("id,captions,url\n0,a => b\n", "row 1 doesn't have 3 cells"),
         ("id,captions,url\n0,a, b => c,x\n", "row 1 doesn't have 3 cells"),
         ('id,captions,url\n0,"a => b,x\n', "can't be read as a CSV"),
-        ("id,captions,url,log_ambiguity\n0,a => b,x,0 -1 -2\n", "row 1 has 3 log_ambiguity for 2 captions"),
+        (
+            "id,captions,url,log_ambiguity\n0,a => b,x,0 -1 -2\n",
+            "row 1 has 3 numbers in log_ambiguity for 2 captions",
+        ),
         ("id,captions,url,log_ambiguity\n0,a => b,x,0 much\n", "row 1: log_ambiguity: .*much"),
     ],
 )

@@ -119,7 +119,7 @@ def test_names_beside_folders_must_be_as_many(folder):
 
 def test_labels_refuse_a_sample_outside_the_class_folders(folder):
     data = open_labeled(folder)
-    with pytest.raises(ValueError, match=r"bird/1.* lies in no folder of a class"):
+    with pytest.raises(ValueError, match=r"bird/1.* is not in the folder of a class"):
         data.labels([sample_info("bird/1.png")])
 
 

@@ -69,7 +69,8 @@ def test_first_image_extension_present_is_the_image():
 def test_no_image():
     said = reason({"gif": b"x", "txt": b"a"}, "txt", images=("jpg", "png"))
     assert said == ("no image", "expected jpg, png; found gif, txt")
-    assert reason({"jpg": b"", "txt": b"a"}, "txt")[0] == "empty image"
+    said = reason({"jpg": b"", "txt": b"a"}, "txt")
+    assert said == ("empty image", "the file k.jpg has 0 bytes")
 
 
 @pytest.mark.parametrize("keys", [("txt",), ("json:text",), ("json:caption.en",), ("json:n.x", "txt:lines")])
@@ -131,7 +132,9 @@ def test_leading_dots_of_extensions_are_ignored():
 
 def test_require_unique_extensions_refuses_duplicates():
     require_unique_extensions(["jpg", "txt"], "here")
-    with pytest.raises(BadSampleError, match=r"here: two files of one kind \(two txt\)"):
+    with pytest.raises(
+        BadSampleError, match=r"here: two files of one kind \(two files with the extension txt\)"
+    ):
         require_unique_extensions(["txt", "jpg", "txt"], "here")
 
 

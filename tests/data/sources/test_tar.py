@@ -73,7 +73,11 @@ def test_tar_shards_refuses_indices_out_of_range(three, index):
 def test_two_files_of_a_kind_are_one_bad_sample(tmp_path):
     files = [*pairs(1), ("x.jpg", PNG), ("x.JPG", PNG), ("x.txt", b"a"), *pairs(1, 5)]
     source = TarShards(write_tar(tmp_path / "1.tar", files))
-    assert bad(source, 1) == ("two files of one kind", f"{tmp_path}/1.tar: x", "two jpg")
+    assert bad(source, 1) == (
+        "two files of one kind",
+        f"{tmp_path}/1.tar: x",
+        "two files with the extension jpg",
+    )
     assert source.read(2).key == "00005"
 
 
@@ -372,7 +376,7 @@ def test_home(tmp_path):
             ["00.tar", "x.tar", "y*"],
             "x.tar: no such file; 1 more shards are missing",
         ),
-        ([], "no shards were given"),
+        ([], "no shards were given: the list of patterns is empty"),
     ],
 )
 def test_what_is_missing_is_named(pattern, said):

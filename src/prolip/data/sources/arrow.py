@@ -29,34 +29,36 @@ from prolip.files import read_json
 
 
 class ArrowPart(NamedTuple):
-    """What is loaded at a time: a row group of a Parquet file, or a whole Arrow file.
+    """The rows that are loaded together: a row group of a Parquet file, or a whole Arrow file.
 
-    path:  the file.
-    rows:  number of rows of the part.
-    group: index of the row group; 0 for an Arrow file.
-    first: index of the part's first row in the file.
-    size:  size of an Arrow file when it was opened, in bytes; None for Parquet.
+    path:      the file.
+    num_rows:  number of rows of the part.
+    row_group: index of the row group; 0 for an Arrow file.
+    first_row: index of the part's first row in the file.
+    file_size: size of an Arrow file when it was opened, in bytes; None for Parquet.
     """
 
     path: Path
-    rows: int
-    group: int = 0
-    first: int = 0
-    size: int | None = None
+    num_rows: int
+    row_group: int = 0
+    first_row: int = 0
+    file_size: int | None = None
 
     def has_changed(self) -> bool:
-        """Return whether a memory-mapped file has another size than when it was opened.
+        """Return whether a memory-mapped (Arrow) file has another size than when it was opened.
 
-        A file that was deleted stays readable as it was, while it is mapped.
+        False for a deleted file: it stays readable as it was, while it is mapped. Always False for Parquet.
         """
         try:
-            return self.size is not None and self.path.stat().st_size != self.size
+            return self.file_size is not None and self.path.stat().st_size != self.file_size
         except FileNotFoundError:
             return False
 
 
 class ArrowSource(ABC):
-    """Rows in parts, of which the last used stay in memory. In messages, rows are numbered from 1 in each file.
+    """Rows of Arrow tables as a source, in parts, of which the last used stay in memory.
+
+    In messages, rows are numbered from 1 in each file.
 
     Args:
         name: path or pattern that a user gave, for messages.
@@ -68,10 +70,9 @@ class ArrowSource(ABC):
 
     def __init__(self, name: str, parts: Sequence[ArrowPart]) -> None:
         self.name = name
-        self._parts = [part for part in parts if part.rows]
-        self._ends = np.cumsum(
-            [part.rows for part in self._parts], dtype=np.int64
-        )  # in rows, through all parts
+        self._parts = [part for part in parts if part.num_rows]
+        # Index, counted through all parts, of the row after each part.
+        self._ends = np.cumsum([part.num_rows for part in self._parts], dtype=np.int64)
         # Indices of rows, counted through the files; None: all rows in the order of the files.
         self._order: np.ndarray | None = None
         # By index of the part, the last used one at the end: its rows, or the message of why it can't be read.
@@ -88,7 +89,7 @@ class ArrowSource(ABC):
 
     @property
     def chunks(self) -> np.ndarray:
-        return np.array([part.rows for part in self._parts], dtype=np.int64)
+        return np.array([part.num_rows for part in self._parts], dtype=np.int64)
 
     def files(self) -> list[Path]:
         return list(dict.fromkeys(part.path for part in self._parts))
@@ -99,36 +100,39 @@ class ArrowSource(ABC):
         row = index if self._order is None else int(self._order[index])
         part_index = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[part_index]
-        row_in_part = row - (int(self._ends[part_index]) - part.rows)
-        location = f"{part.path}: row {part.first + row_in_part + 1}"
+        row_in_part = row - (int(self._ends[part_index]) - part.num_rows)
+        location = f"{part.path}: row {part.first_row + row_in_part + 1}"
         values = self._get_rows(part_index, location).row(row_in_part, location)
         return self._make_sample(index, location, part, values)
 
     def _get_rows(self, part_index: int, location: str) -> ArrowRows:
         """The rows of a part, from memory or loaded now; BadSampleError if the part can't be read.
 
-        The error is remembered too: all rows of the part have it.
+        Caches the rows, or the error: all rows of the part have it.
         """
         part = self._parts[part_index]
-        changed = f"{part.path} has changed since it was opened"
+        changed_message = f"{part.path} has changed since it was opened"
         if part.has_changed():
-            raise BadSampleError("unreadable row", location, changed)
+            raise BadSampleError("unreadable row", location, changed_message)
         rows = self._loaded.get(part_index)
         if rows is None:
             try:
                 with arrow_errors(part.path):
                     rows = ArrowRows(self._load(part))
-                if len(rows) != part.rows:
-                    raise ValueError(changed)
+                if len(rows) != part.num_rows:
+                    raise ValueError(changed_message)
             except (ValueError, IndexError) as error:
                 rows = str(error)
-        self._remember(part_index, rows)
+        self._cache_rows(part_index, rows)
         if isinstance(rows, str):
             raise BadSampleError("unreadable row", location, rows)
         return rows
 
-    def _remember(self, part_index: int, rows: ArrowRows | str) -> None:
-        """Make a part the last used one, and drop those that were not used for longest, down to the two limits."""
+    def _cache_rows(self, part_index: int, rows: ArrowRows | str) -> None:
+        """Cache a part (its rows or its error message) as the last used one.
+
+        Drops those that were not used for longest, until `max_parts` and `max_bytes` are kept.
+        """
         if next(reversed(self._loaded), None) == part_index:
             return
         # Several threads may read. So the dict is replaced, never changed: each of them sees a complete one.
@@ -198,7 +202,7 @@ class ParquetTable(_ImageRows):
     ) -> None:
         """Read the footers of all files, check that they have the columns, and hash them for the fingerprint."""
         parts, columns, digest = [], None, hashlib.blake2b(digest_size=16)
-        for file in _parquet_files(path):
+        for file in _list_parquet_files(path):
             schema, file_parts = read_parquet_parts(file)
             if columns is None:
                 columns = choose_columns(schema.names, image, captions, str(file))
@@ -246,21 +250,21 @@ class ArrowDataset(_ImageRows):
         state = read_json(folder / "state.json")
         files = list_data_files(folder, state, "_data_files")
         if not files:
-            raise ValueError(f"{folder / 'state.json'} names no data files")
+            raise ValueError(f"{folder / 'state.json'} names no files under '_data_files'")
         parts, batch_sizes, columns = [], [], None
         for file in files:
             require_file(file)
-            size = file.stat().st_size  # before it is mapped
+            file_size = file.stat().st_size  # before it is mapped
             table = open_arrow_file(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
             check_image_column(table.schema, columns, file)
             batch_sizes += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
-            parts.append(ArrowPart(file, table.num_rows, size=size))
+            parts.append(ArrowPart(file, table.num_rows, file_size=file_size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
-        self._order = self._read_order(list_data_files(folder, state, "_indices_data_files"))
+        self._order = self._read_row_order(list_data_files(folder, state, "_indices_data_files"))
         self._batch_sizes = np.array(batch_sizes, dtype=np.int64)
-        sizes = [(part.path.name, part.size) for part in parts]
+        sizes = [(part.path.name, part.file_size) for part in parts]
         self._digest = compute_fingerprint(
             "arrow", state.get("_fingerprint"), sizes, batch_sizes, self.columns
         )
@@ -273,7 +277,7 @@ class ArrowDataset(_ImageRows):
         order = None if self._order is None else hashlib.blake2b(self._order.tobytes()).hexdigest()
         return compute_fingerprint(self._digest, order)
 
-    def _read_order(self, files: Sequence[Path]) -> np.ndarray | None:
+    def _read_row_order(self, files: Sequence[Path]) -> np.ndarray | None:
         """Read the row of each sample, integers (N,), if the data set is a selection of the rows in its data files.
 
         `files` hold the selection; None if there are no such files. ValueError if it names rows that don't exist.
@@ -303,6 +307,7 @@ def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
         (schema, parts): a pyarrow schema, and one part per row group.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         ValueError: If it is damaged or no Parquet file.
     """
     parquet = import_extra("pyarrow.parquet", "data")
@@ -329,10 +334,10 @@ def read_row_group(part: ArrowPart, columns: Sequence[str] | None = None) -> Any
     parquet = import_extra("pyarrow.parquet", "data")
     with parquet.ParquetFile(part.path, page_checksum_verification=True) as opened:
         # Without threads: the loader has workers of its own.
-        return opened.read_row_group(part.group, columns, use_threads=False)
+        return opened.read_row_group(part.row_group, columns, use_threads=False)
 
 
-def _parquet_files(spec: str | Path) -> list[Path]:
+def _list_parquet_files(spec: str | Path) -> list[Path]:
     """The files of a path, folder or glob, sorted; FileNotFoundError or (for a folder) ValueError if it has none."""
     path = Path(spec)
     if path.is_dir():
@@ -344,7 +349,7 @@ def _parquet_files(spec: str | Path) -> list[Path]:
         return [path]
     files = sorted(Path(name) for name in glob(str(spec), recursive=True))
     if not files:
-        raise FileNotFoundError(f"{spec}: no such file")
+        raise FileNotFoundError(f"{spec}: no such file, and as a glob it matches none")
     return files
 
 
@@ -373,7 +378,7 @@ def read_split_names(path: Path) -> list[str]:
     """
     splits = read_json(path / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
-        raise ValueError(f"{path / 'dataset_dict.json'} must name its splits under 'splits'")
+        raise ValueError(f"{path / 'dataset_dict.json'} must have a list of names of splits, 'splits'")
     return splits
 
 
@@ -415,19 +420,19 @@ def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]
     Args:
         folder: folder of the state.json.
         state: content of the state.json.
-        key: key of the list of files in it, such as "_data_files".
+        key: key of its list of entries {"filename": ...}, such as "_data_files".
 
     Returns:
-        Paths of the files; [] if there is no such key.
+        Paths of the files; [] if there is no such key. They need not exist.
 
     Raises:
-        ValueError: If there is something else than file names under the key.
+        ValueError: If there is something else than such entries under the key.
     """
     entries = state.get(key) or []
     entries = entries if isinstance(entries, list) else [entries]
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
     if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{folder / 'state.json'}: {key} must be a list of file names")
+        raise ValueError(f"{folder / 'state.json'}: {key} must be a list of objects with a 'filename'")
     return [folder / str(name) for name in names]
 
 

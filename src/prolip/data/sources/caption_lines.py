@@ -18,8 +18,8 @@ from prolip.data.sources.columns import choose_caption_columns
 from prolip.data.sources.csv_table import (
     MAX_LINE_BYTES,
     TABLE_CHANGED,
-    check_cells,
     detect_delimiter,
+    encode_cells,
     parse_rows,
     read_header,
     skip_byte_order_mark,
@@ -71,7 +71,9 @@ def require_caption_columns(
     """
     chosen = choose_caption_columns(present, captions, str(path))
     if not chosen:
-        raise ValueError(f"{path}: at least one column of captions is needed")
+        raise ValueError(
+            f"{path}: no column of captions was chosen. Name at least one with captions= (--captions)."
+        )
     return chosen
 
 
@@ -88,9 +90,9 @@ def _split_caption(value: object) -> object:
 
 
 class _OffsetSource(SingleChunkSource):
-    """Samples that begin at known bytes of a file; memory: 8 bytes each. In messages they are numbered from 1.
+    """Captions in a text file, of which it is known at which byte each sample begins; memory: 8 bytes per sample.
 
-    The constructor reads the file twice, for its digest and for the offsets.
+    In messages, samples are numbered from 1. The constructor reads the file twice, for its digest and for the offsets.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,23 +135,26 @@ class LineCaptions(_OffsetSource):
         return compute_fingerprint("lines", self._digest)
 
     def _find_offsets(self) -> np.ndarray:
-        """Where lines begin that are not empty; the memory-mapped file is searched block by block."""
+        """Find the bytes where the lines begin that are not empty, int64 (N,).
+
+        The memory-mapped file is searched block by block.
+        """
         if not self.path.stat().st_size:
             return np.zeros(0, dtype=np.int64)
         content: np.ndarray = np.memmap(self.path, mode="r")
         line_feeds = [  # their offsets in the file, block by block
-            np.flatnonzero(content[first : first + BLOCK] == LINE_FEED) + first
-            for first in range(0, len(content), BLOCK)
+            np.flatnonzero(content[start : start + BLOCK] == LINE_FEED) + start
+            for start in range(0, len(content), BLOCK)
         ]
         starts = np.concatenate([np.zeros(1, dtype=np.int64), *(offsets + 1 for offsets in line_feeds)])
         starts = starts[starts < len(content)]  # no line begins after a final line feed
-        following = content[np.minimum(starts + 1, len(content) - 1)]
-        empty = content[starts] == LINE_FEED
-        empty |= (content[starts] == CARRIAGE_RETURN) & (following == LINE_FEED)
-        return np.asarray(starts[~empty])
+        second_bytes = content[np.minimum(starts + 1, len(content) - 1)]
+        is_empty = content[starts] == LINE_FEED
+        is_empty |= (content[starts] == CARRIAGE_RETURN) & (second_bytes == LINE_FEED)
+        return np.asarray(starts[~is_empty])
 
     def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
-        """The line, and nothing else; BadSampleError if it is longer than 1 MB."""
+        """The line as the only caption, and no other values; BadSampleError if it is longer than 1 MB."""
         line = file.readline(MAX_TEXT_BYTES + 1)
         if len(line) > MAX_TEXT_BYTES:
             raise BadSampleError("unreadable caption", location, "the line is longer than 1 MB")
@@ -168,14 +173,16 @@ class TableCaptions(_OffsetSource):
     """
 
     def __init__(self, path: Path, captions: Sequence[str] | None = None) -> None:
-        self._captions = captions
+        self._requested_captions = captions
         super().__init__(path)
 
     def fingerprint(self) -> str:
         return compute_fingerprint("table of captions", self._digest, self.columns)
 
     def _find_offsets(self) -> np.ndarray:
-        """Where rows begin that are not blank. Reads the header first, and sets delimiter, header and columns.
+        """Find the bytes where the rows begin that are not blank, int64 (N,).
+
+        Reads the header first, and sets `_delimiter`, `_header` and `columns`.
 
         ValueError if a row can't be parsed: rows after it might be misread.
         """
@@ -185,7 +192,7 @@ class TableCaptions(_OffsetSource):
             self._delimiter = detect_delimiter(file, self.path)
             rows = self._iter_rows(file)
             self._header = read_header(rows, self.path)
-            self.columns = require_caption_columns(self._header, self._captions, self.path)
+            self.columns = require_caption_columns(self._header, self._requested_captions, self.path)
             start = file.tell()
             try:
                 for row in rows:
@@ -202,19 +209,21 @@ class TableCaptions(_OffsetSource):
             row = next(self._iter_rows(file), [])
         except csv.Error:
             raise BadSampleError("unreadable row", location, TABLE_CHANGED) from None
-        by_column = dict(zip(self._header, check_cells(row, len(self._header), location), strict=True))
+        by_column = dict(zip(self._header, encode_cells(row, len(self._header), location), strict=True))
         captions = [by_column.pop(name) for name in self.columns]
         return captions, {
             name: value.decode("utf-8", "backslashreplace") for name, value in by_column.items()
         }
 
     def _iter_rows(self, file: BinaryIO) -> Iterator[list[str]]:
-        """Rows of the table from the position of the file on, as Latin-1; csv.Error at malformed quotes."""
+        """Rows of the table from the position of the file on, decoded as Latin-1; csv.Error at malformed quotes."""
         return parse_rows(self._iter_lines(file), self._delimiter)
 
     def _iter_lines(self, file: BinaryIO) -> Iterator[str]:
         """Lines from the position of the file on, as Latin-1, which keeps every byte; csv.Error at one of 16 MB."""
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES:
-                raise csv.Error("a line is longer than 16 MB. Is this a table?")
+                raise csv.Error(
+                    "a line is longer than 16 MB, so this is not a table, or a quote is not closed"
+                )
             yield line.decode("latin-1")

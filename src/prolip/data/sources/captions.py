@@ -74,13 +74,13 @@ def iter_captions(source: Source) -> Iterator[str]:
 
 
 def _open_by_extension(path: Path, extension: str, captions: Sequence[str] | None) -> Source:
-    """The source of a file by its lower-case extension; ValueError if columns are named but the format has none."""
+    """Open a file by its extension, which is in lower case; ValueError if columns are named but the format has none."""
     if extension == ".parquet":
         return ParquetCaptions(path, captions)
     if extension in DELIMITERS:
         return TableCaptions(path, captions)
     if captions is not None:
-        raise ValueError(f"{path} has no columns to choose captions from. Leave out captions.")
+        raise ValueError(f"{path} has no columns to choose captions from. Leave out captions (--captions).")
     return JsonCaptions(path) if extension == ".json" else LineCaptions(path)
 
 
@@ -94,9 +94,11 @@ class JsonCaptions(SingleChunkSource):
         try:
             self._values = json.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} can't be read: {error}") from None
+            raise ValueError(f"{path} can't be read as JSON: {error}") from None
         if not isinstance(self._values, list):
-            raise ValueError(f"{path} must contain a list of texts")
+            raise ValueError(
+                f"{path} must contain a JSON list of texts, or of lists of texts, not a {type(self._values).__name__}"
+            )
         self._digest = hashlib.blake2b(content).hexdigest()
 
     def __len__(self) -> int:
@@ -150,8 +152,8 @@ class ParquetCaptions(ArrowSource):
         return make_caption_sample(index, location, values, extra=row)
 
 
-def _may_hold_image(kind: Any) -> bool:
-    """Whether a pyarrow type is one of bytes, or a struct, such as Hugging Face's of bytes and a path."""
+def _may_hold_image(arrow_type: Any) -> bool:
+    """Whether values of a pyarrow type may be images: bytes, or a struct, such as Hugging Face's of bytes and path."""
     types = import_extra("pyarrow", "data").types
     predicates = (
         types.is_binary,
@@ -160,4 +162,4 @@ def _may_hold_image(kind: Any) -> bool:
         types.is_fixed_size_binary,
         types.is_struct,
     )
-    return any(is_kind(kind) for is_kind in predicates)
+    return any(is_type(arrow_type) for is_type in predicates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
     path = Path(annotations)
     content = read_json(path)
     ids, files = _read_images(content, path)
-    categories = _entries(content, "categories", path, needed=False)
+    categories = _get_entries(content, "categories", path, required=False)
     category_names = {entry["id"]: entry.get("name") for entry in categories if _is_id(entry.get("id"))}
     segments: dict[Id, list[Segment]] = {image_id: [] for image_id in ids}
     for entry, location in _iter_annotations(content, segments, path):
@@ -140,20 +140,24 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
     if isinstance(encoded, list):
         mask = np.zeros((height, width), dtype=bool)
         for polygon in encoded:
-            mask |= _inside(_parse_polygon(polygon, location), height, width)
+            mask |= _rasterize_polygon(_parse_polygon(polygon, location), height, width)
         return mask
     if not isinstance(encoded, dict) or "counts" not in encoded:
         raise ValueError(
             f"{location}: the segmentation is neither a list of polygons nor RLE (a dict with size and counts)"
         )
     if encoded.get("size") != [height, width]:
-        raise ValueError(f"{location}: the mask has size {encoded.get('size')}, the image {[height, width]}")
+        raise ValueError(
+            f"{location}: the mask has size {encoded.get('size')}, but the image [height, width] = {[height, width]}"
+        )
     counts = encoded["counts"]
     counts = decode_rle_counts(counts, location) if isinstance(counts, str) else counts
     if not isinstance(counts, list) or not all(
         type(count) is int and 0 <= count <= height * width for count in counts
     ):
-        raise ValueError(f"{location}: run lengths must be integers from 0 to the number of pixels")
+        raise ValueError(
+            f"{location}: the run lengths must be integers from 0 to {height * width}, the number of pixels"
+        )
     if sum(counts) != height * width:
         raise ValueError(
             f"{location}: the run lengths sum to {sum(counts)}, not to {height} x {width} pixels"
@@ -228,7 +232,7 @@ def decode_rle_counts(text: str, location: str) -> list[int]:
     value = shift = 0
     for character in text:
         bits = ord(character) - 48
-        if not 0 <= bits < 64 or shift > 40:
+        if not 0 <= bits < 64 or shift > 40:  # no run length has more than 45 bits
             raise ValueError(f"{location}: {character!r} is not valid in compressed run lengths")
         value |= (bits & 31) << shift
         shift += 5
@@ -238,20 +242,20 @@ def decode_rle_counts(text: str, location: str) -> list[int]:
         counts.append(value + (counts[-2] if len(counts) > 2 else 0))
         value = shift = 0
     if shift:
-        raise ValueError(f"{location}: the compressed run lengths break off")
+        raise ValueError(f"{location}: the compressed run lengths end within a number")
     return counts
 
 
 def _parse_polygon(polygon: object, location: str) -> np.ndarray:
     """The V corners (x, y) of a list x, y, x, y, ... as float64 (V, 2); ValueError if it is malformed."""
     if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
-        raise ValueError(f"{location}: a polygon is a list of x, y of at least three corners")
+        raise ValueError(f"{location}: a polygon must be a list x, y, x, y, ... of at least three corners")
     if not all(map(_is_number, polygon)):
-        raise ValueError(f"{location}: a polygon's corners must be finite numbers")
+        raise ValueError(f"{location}: the coordinates of a polygon must be finite numbers below 1e18")
     return np.array(polygon, dtype=np.float64).reshape(-1, 2)
 
 
-def _inside(corners: np.ndarray, height: int, width: int) -> np.ndarray:
+def _rasterize_polygon(corners: np.ndarray, height: int, width: int) -> np.ndarray:
     """The pixels whose center is inside a polygon, by the even-odd rule: bool (H, W). Corners (x, y): float64 (V, 2).
 
     Along a row of pixel centers from the left, each crossed edge toggles between outside and inside.
@@ -268,20 +272,28 @@ def _inside(corners: np.ndarray, height: int, width: int) -> np.ndarray:
     return odd
 
 
-def _entries(content: dict[str, Any], key: str, path: Path, needed: bool = True) -> list[dict[str, Any]]:
-    """The list of objects under a key of a COCO file; ValueError if it is none. [] if absent and not `needed`."""
-    entries = content.get(key, None if needed else [])
+def _get_entries(
+    content: dict[str, Any], key: str, path: Path, required: bool = True
+) -> list[dict[str, Any]]:
+    """The list of objects under a key of a COCO file; [] if the key is absent and not `required`.
+
+    ValueError if a required key is absent, or if its value is not a list of objects.
+    """
+    entries = content.get(key, None if required else [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{path} must have a list of objects {key!r}. Is it a COCO annotation file?")
     return entries
 
 
 def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[str]]:
-    """(ids, file names) of all images of a COCO file, in its order; ValueError if one is missing or an id repeats."""
-    entries = _entries(content, "images", path)
+    """(ids, file names) of all images of a COCO file, in its order.
+
+    ValueError if an image has no id or no file name, or if two have the same id.
+    """
+    entries = _get_entries(content, "images", path)
     for number, entry in enumerate(entries):
         if not _is_id(entry.get("id")) or not isinstance(entry.get("file_name"), str):
-            raise ValueError(f"{path}: entry {number} of the images has no id or no file_name")
+            raise ValueError(f"{path}: entry {number} of 'images', counted from 0, has no id or no file_name")
     ids = [entry["id"] for entry in entries]
     if len(set(ids)) < len(ids):
         duplicate = next(image_id for image_id in ids if ids.count(image_id) > 1)
@@ -290,22 +302,29 @@ def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[st
 
 
 def _iter_annotations(
-    content: dict[str, Any], known: Mapping[Id, object], path: Path
+    content: dict[str, Any], image_ids: Container[Id], path: Path
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Pairs (annotation, its name for messages); ValueError if its image is not among the `known` ids."""
-    for number, entry in enumerate(_entries(content, "annotations", path)):
+    """Pairs (annotation, its location for messages) of a COCO file; ValueError if its image is not in `image_ids`."""
+    for number, entry in enumerate(_get_entries(content, "annotations", path)):
         location = f"{path}: annotation {entry.get('id', f'number {number}')}"
-        if not _is_id(entry.get("image_id")) or entry["image_id"] not in known:
-            raise ValueError(f"{location}: there is no image {entry.get('image_id')!r}")
+        if not _is_id(entry.get("image_id")) or entry["image_id"] not in image_ids:
+            raise ValueError(f"{location}: its image_id {entry.get('image_id')!r} is not the id of an image")
         yield entry, location
 
 
 def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> list[tuple[Any, ...]]:
-    """The captions of each image, in the order of `ids`; () if it has none. ValueError if an annotation has none."""
+    """The captions of each image, in the order of `ids`; () for an image without captions.
+
+    ValueError if an annotation has no caption, or if its image doesn't exist.
+    """
     captions: dict[Id, list[Any]] = {image_id: [] for image_id in ids}
     for entry, location in _iter_annotations(content, captions, path):
         if "caption" not in entry:
-            hint = ". Is this an instances file?" if "segmentation" in entry else ""
+            hint = (
+                ". This looks like an instances file: use the captions file"
+                if "segmentation" in entry
+                else ""
+            )
             raise ValueError(f"{location} has no caption{hint}")
         captions[entry["image_id"]].append(entry["caption"])
     return [tuple(texts) for texts in captions.values()]
@@ -319,9 +338,9 @@ def _find_images_folder(path: Path, files: Sequence[str]) -> Path:
     for folder in folders:
         if any(_is_file(folder / file) for file in files[:20]):
             return folder
-    looked = ", ".join(str(folder) for folder in folders)
+    folder_names = ", ".join(str(folder) for folder in folders)
     raise ValueError(
-        f"{path}: the images are in none of {looked}. Give their folder: open_data(path, image=FOLDER) or "
+        f"{path}: the images are in none of {folder_names}. Give their folder: open_data(path, image=FOLDER) or "
         "--image FOLDER."
     )
 
@@ -336,11 +355,14 @@ def _is_file(path: Path) -> bool:
 
 
 def _parse_segment(entry: dict[str, Any], category_names: Mapping[Any, Any], location: str) -> Segment:
-    """The segment of an annotation; `category_names` by id. ValueError if it is malformed, except for its mask."""
+    """Parse an annotation of an instances file; `category_names` by id.
+
+    ValueError if it is malformed. Its mask is checked only by `decode_mask`.
+    """
     if not _is_id(entry.get("id")):
         raise ValueError(f"{location}: the id must be an integer or a text")
     if not isinstance(entry.get("segmentation"), list | dict):
-        raise ValueError(f"{location} has no segmentation")
+        raise ValueError(f"{location} has no segmentation (a list or an object)")
     box, area = entry.get("bbox"), entry.get("area")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, [*box, area])):
         raise ValueError(f"{location}: the bbox must be four numbers, and the area one")
@@ -352,18 +374,25 @@ def _parse_segment(entry: dict[str, Any], category_names: Mapping[Any, Any], loc
 
 
 def _parse_image_size(entry: dict[str, Any], location: str) -> tuple[int, int]:
-    """(height, width) of an image entry, in pixels; ValueError if they are missing or exceed MAX_PIXELS."""
+    """(height, width) of an entry of "images", in pixels.
+
+    ValueError if one is missing or not an integer of at least 1, or if the image has more than MAX_PIXELS.
+    """
     height, width = entry.get("height"), entry.get("width")
     if type(height) is not int or type(width) is not int or min(height, width) < 1:
-        raise ValueError(f"{location}: height and width must be integers of at least 1")
+        raise ValueError(
+            f"{location}: height and width must be integers of at least 1, not {height!r} and {width!r}"
+        )
     if height * width > MAX_PIXELS:
-        raise ValueError(f"{location} claims {width} x {height} pixels; at most {MAX_PIXELS:,} are read")
+        raise ValueError(f"{location} has {width} x {height} pixels; at most {MAX_PIXELS:,} are allowed")
     return height, width
 
 
 def _is_id(value: object) -> bool:
+    """Whether a value of a COCO file can be an id: an integer or a text."""
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> bool:
+    """Whether a value of a COCO file is a finite number, below 1e18 so that it fits into int64."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18

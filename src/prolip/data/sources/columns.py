@@ -56,9 +56,9 @@ def choose_columns(
     Raises:
         ValueError: If a column is absent, present more than once, or chosen twice.
     """
-    image = image if image is not None else _first_present(IMAGE_COLUMNS, present, "image", name)
+    image = image if image is not None else _find_usual_column(IMAGE_COLUMNS, present, "image", name)
     chosen = choose_caption_columns(present, captions, name)
-    _require_once(present, (image, *chosen), name)
+    _require_columns_once(present, (image, *chosen), name)
     return TableColumns(image, chosen)
 
 
@@ -79,36 +79,38 @@ def choose_caption_columns(
         ValueError: If a column is absent, present more than once, or chosen twice.
     """
     if captions is None:
-        captions = (_first_present(CAPTION_COLUMNS, present, "captions", name),)
+        captions = (_find_usual_column(CAPTION_COLUMNS, present, "captions", name),)
     chosen = (captions,) if isinstance(captions, str) else tuple(captions)
-    _require_once(present, chosen, name)
+    _require_columns_once(present, chosen, name)
     return chosen
 
 
-def _require_once(present: Sequence[str], chosen: Sequence[str], name: str) -> None:
-    """Raise ValueError unless each chosen column is among the present ones exactly once, and was chosen once."""
+def _require_columns_once(present: Sequence[str], chosen: Sequence[str], name: str) -> None:
+    """Raise ValueError unless each chosen column is present exactly once, and was chosen once.
+
+    `name` is that of the table, for the error.
+    """
     for column in chosen:
         if (count := list(present).count(column)) != 1:
-            found = "no column" if not count else f"{count} columns"
-            raise ValueError(f"{name} has {found} {column!r}. Its columns are {join_names(present, 12)}.")
+            amount = "no column" if not count else f"{count} columns"
+            raise ValueError(f"{name} has {amount} {column!r}. Its columns are {join_names(present, 12)}.")
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"{name}: a column can be chosen only once, not {', '.join(map(repr, chosen))}")
 
 
-def _first_present(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
-    """The first usual name that a column has, ignoring letter case, as the table spells it.
+def _find_usual_column(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
+    """The first of the usual names that is a column's, ignoring letter case, as the table spells it.
 
     ValueError if there is none; `option` is the argument that the user can name the column with.
     """
-    by_lower_case = {
-        column.lower(): column for column in reversed(present)
-    }  # reversed: the first of several counts
+    # Reversed, so that the first of several columns counts.
+    by_lower_case = {column.lower(): column for column in reversed(present)}
     for column in usual:
         if column in present or column in by_lower_case:
             return column if column in present else by_lower_case[column]
     raise ValueError(
         f"{name} has no column {', '.join(usual[:-1])} or {usual[-1]}. Name it with {option}= (--{option}): "
-        f"the columns are {join_names(present, 12)}. If these are values, the first row doesn't name the columns."
+        f"the columns are {join_names(present, 12)}. If these are values, not names, add a first row of column names."
     )
 
 
@@ -128,7 +130,7 @@ def resolve_image_path(cell: str, folder: Path, location: str) -> Path:
     """
     cell = cell.strip()
     if not cell:
-        raise BadSampleError("no image", location)
+        raise BadSampleError("no image", location, "the image column is blank")
     if URL.match(cell):
         detail = f"{cell[:100]!r} is a URL. Download the images first, for example with img2dataset"
         raise BadSampleError("no image", location, detail)
@@ -149,7 +151,7 @@ def require_image_file(path: Path, location: str) -> Path:
         BadSampleError: Unless it is a file that is not empty.
     """
     if require_sample_file(path, location).st_size == 0:
-        raise BadSampleError("empty image", location, _show(path))
+        raise BadSampleError("empty image", location, f"{_format_path(path)} has 0 bytes")
     return path
 
 
@@ -170,17 +172,17 @@ def require_sample_file(path: Path, location: str) -> os.stat_result:
     try:
         status = path.stat()
     except ValueError:  # a NUL
-        raise BadSampleError("missing file", location, _show(path)) from None
+        raise BadSampleError("missing file", location, _format_path(path)) from None
     except OSError as error:
         if error.errno in MISSING_FILE_ERRNOS:
-            raise BadSampleError("missing file", location, _show(path)) from None
+            raise BadSampleError("missing file", location, _format_path(path)) from None
         raise
     if not stat.S_ISREG(status.st_mode):  # a folder; or a pipe, on which reading would block forever
-        raise BadSampleError("missing file", location, f"{_show(path)} is not a file")
+        raise BadSampleError("missing file", location, f"{_format_path(path)} is not a file")
     return status
 
 
-def _show(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """A path for messages, at most 300 characters; by repr, because what isn't UTF-8 could not be printed."""
     return repr(str(path))[:300]
 
@@ -191,12 +193,12 @@ def require_file(path: Path) -> None:
     Args:
         path: the path.
     """
-    if not stat.S_ISREG(_status(path).st_mode):
-        raise ValueError(f"{path}: not a file")
+    if not stat.S_ISREG(_stat_file(path).st_mode):
+        raise ValueError(f"{path}: not a file, but a folder or a device")
 
 
-def _status(path: Path) -> os.stat_result:
-    """The status of a file; FileNotFoundError with a plain message if there is none."""
+def _stat_file(path: Path) -> os.stat_result:
+    """`os.stat` of a file; FileNotFoundError with a plain message if it doesn't exist."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -237,7 +239,9 @@ class DamagedFileError(ValueError):
 
 @contextmanager
 def arrow_errors(path: Path | str) -> Iterator[None]:
-    """Turn pyarrow's errors about a damaged file into DamagedFileError. Disk errors (with an errno) pass through.
+    """Turn pyarrow's errors about a damaged file into DamagedFileError, in a `with` block.
+
+    Disk errors, which have an errno, and MemoryError pass through.
 
     Args:
         path: path of the file, for the error.
@@ -292,7 +296,7 @@ class ArrowRows:
 
 
 def _read_value(column: Any, row: int, location: str) -> Any:
-    """One value of a pyarrow array as a Python object; BadSampleError if it is damaged.
+    """Read one value of a pyarrow array as a Python object; BadSampleError if it is damaged.
 
     It is validated first: in a damaged Arrow file its offsets may point anywhere in memory.
     """
@@ -359,8 +363,8 @@ def parse_image(value: Any, folder: Path, location: str) -> bytes | Path:
         value, path = value.get("bytes"), value.get("path")
     if isinstance(value, bytes):
         if not value:
-            raise BadSampleError("empty image", location)
+            raise BadSampleError("empty image", location, "the image column has 0 bytes")
         return value
     if isinstance(path, str):
         return resolve_image_path(path, folder, location)
-    raise BadSampleError("no image", location)
+    raise BadSampleError("no image", location, "the image column has neither bytes nor a path")

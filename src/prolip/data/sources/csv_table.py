@@ -21,6 +21,7 @@ from prolip.data.sources.folder import IMAGE_EXTENSIONS
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 MAX_LINE_BYTES = 2**24
 """A file with a longer line is not a table, and reading on would fill the memory."""
+TABLE_CHANGED = "the table has changed since it was opened"
 
 # The csv module's own limit is 131,072 characters per cell, for the whole process. Raised once, here: changing it for
 # each row would not be thread-safe.
@@ -97,18 +98,15 @@ class CsvTable(SingleChunkSource):
             raise BadSampleError("unreadable row", location, detail) from None
         except StopIteration:
             raise BadSampleError("unreadable row", location, TABLE_CHANGED) from None
-        return check_cells(row, len(self._header), location)
+        return encode_cells(row, len(self._header), location)
 
 
-TABLE_CHANGED = "the table has changed since it was opened"
-
-
-def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
-    """Return the cells of a row as bytes.
+def encode_cells(row: Sequence[str], num_columns: int, location: str) -> list[bytes]:
+    """Check the number of cells of a row, and encode them as the bytes that the table has.
 
     Args:
         row: a row of the csv module, decoded as Latin-1.
-        columns: number of cells that it must have.
+        num_columns: number of cells that it must have.
         location: location of the sample, for the error.
 
     Returns:
@@ -118,9 +116,9 @@ def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
         BadSampleError: If there are fewer cells; or more that are not empty: then an unquoted delimiter has cut a
             caption in two.
     """
-    if len(row) < columns or any(row[columns:]):
-        raise BadSampleError("unreadable row", location, f"{len(row)} cells for {columns} columns")
-    return [cell.encode("latin-1") for cell in row[:columns]]
+    if len(row) < num_columns or any(row[num_columns:]):
+        raise BadSampleError("unreadable row", location, f"{len(row)} cells for {num_columns} columns")
+    return [cell.encode("latin-1") for cell in row[:num_columns]]
 
 
 def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Iterator[list[str]]:
@@ -138,14 +136,14 @@ def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Ite
     return csv.reader(lines, delimiter=delimiter, strict=strict)
 
 
-class _Lines:
-    """Iterator over the lines of a table, for the csv module, which takes as many as a record has.
+class _TableLines:
+    """Iterator over the lines of a table, for the csv module, which takes as many lines as a record has.
 
-    end:       byte where the last line that was taken ends. So it is known where each record begins.
-    columns:   number of columns; 0 until the caller has read the header and set it.
-    image:     index of the column of images; set with `columns`.
-    delimiter: one character.
-    digest:    hash of all lines that were taken.
+    end:          byte where the last line that was taken ends. So it is known where each record begins.
+    num_columns:  number of columns; 0 until the caller has read the header and set it.
+    image_column: index of the column of images; set with `num_columns`.
+    delimiter:    one character.
+    digest:       hash of all lines that were taken.
 
     Args:
         file: the open table, at the beginning of its text.
@@ -154,16 +152,16 @@ class _Lines:
 
     def __init__(self, file: io.BufferedReader, path: Path) -> None:
         self.end = file.tell()
-        self.columns, self.image = 0, 0
+        self.num_columns, self.image_column = 0, 0
         self.delimiter = detect_delimiter(file, path)
         self.digest = hashlib.blake2b(digest_size=16)
         self._file, self._path = file, path
-        self._start, self._first_line = self.end, ""  # of the current record
+        self._start, self._first_line = self.end, ""  # first byte and first line of the current record
 
-    def records(self) -> Iterator[list[str]]:
-        """Iterate over records, each a list of cells. One with an unclosed quote becomes [""] and ends with its line.
+    def iter_records(self) -> Iterator[list[str]]:
+        """Iterate over records, each a list of cells; [] for a blank line.
 
-        csv.Error at malformed quotes in the header.
+        A record with malformed quotes becomes [""] and ends with its first line; in the header it is a csv.Error.
         """
         reader = parse_rows(self, self.delimiter)
         while True:
@@ -172,8 +170,8 @@ class _Lines:
                 yield next(reader)
             except StopIteration:
                 return
-            except csv.Error:  # reported when the row is read
-                if not self.columns:
+            except csv.Error:  # in a row it is reported later, when the row is read
+                if not self.num_columns:
                     raise
                 # Go on after the first line of the record, with a new parser: the old one is inside the quote.
                 self._file.seek(self._start)
@@ -191,33 +189,35 @@ class _Lines:
             raise StopIteration
         if len(line) == MAX_LINE_BYTES:
             raise ValueError(
-                f"{self._path}: the line at byte {self.end} is longer than 16 MB. Is this a table?"
+                f"{self._path}: the line at byte {self.end} is longer than 16 MB, so this is not a table"
             )
         self.end += len(line)
         self.digest.update(line)
         text = line.decode("latin-1")
-        if self._first_line and self.columns > 1 and self._is_row(text):
+        if self._first_line and self.num_columns > 1 and self._is_next_row(text):
             raise csv.Error("an unclosed quote")
         self._first_line = self._first_line or text
         return text
 
-    def _is_row(self, line: str) -> bool:
+    def _is_next_row(self, line: str) -> bool:
         """Whether a line inside a quoted cell is rather the next row. See `CsvTable` for the rule."""
         cells = self._split_line(line)
-        if len(cells) != self.columns:
+        if len(cells) != self.num_columns:
             return False
         extensions = {*IMAGE_EXTENSIONS}
         cells_of_record = self._split_line(self._first_line)
-        if self.image < len(cells_of_record):  # unless the unclosed cell comes before the record's image
-            extensions.add(_extension(cells_of_record[self.image]))
-        return _extension(cells[self.image]) in extensions
+        if self.image_column < len(
+            cells_of_record
+        ):  # unless the unclosed cell comes before the record's image
+            extensions.add(_get_extension(cells_of_record[self.image_column]))
+        return _get_extension(cells[self.image_column]) in extensions
 
     def _split_line(self, line: str) -> list[str]:
         """The cells of one line, as if it were a whole row; malformed quotes are accepted."""
         return next(parse_rows(iter([line]), self.delimiter, strict=False), [])
 
 
-def _extension(path: str) -> str:
+def _get_extension(path: str) -> str:
     """The extension of a path in lower case, with its dot; "" if it has none."""
     return os.path.splitext(path.strip())[1].lower()
 
@@ -232,11 +232,11 @@ def _index_rows(
     """
     with open(path, "rb") as file:
         skip_byte_order_mark(file, path)
-        lines = _Lines(file, path)
-        records = lines.records()
+        lines = _TableLines(file, path)
+        records = lines.iter_records()
         header = read_header(records, path)
         columns = choose_columns(header, image, captions, str(path))
-        lines.columns, lines.image = len(header), header.index(columns.image)
+        lines.num_columns, lines.image_column = len(header), header.index(columns.image)
         starts, start = array("q"), lines.end
         for row in records:
             if row:  # blank lines are not rows
@@ -258,9 +258,9 @@ def skip_byte_order_mark(file: BinaryIO, path: Path) -> None:
     """
     block = file.read(2**16)
     if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path} is encoded as UTF-16. Save it as UTF-8.")
+        raise ValueError(f"{path} is encoded as UTF-16. Save the file as UTF-8.")
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
-        raise ValueError(f"{path}: the lines end in CR. Save it with LF.")
+        raise ValueError(f"{path}: the lines end in CR. Save the file with LF or CR LF at the end of lines.")
     file.seek(3 if block[:3] == b"\xef\xbb\xbf" else 0)
 
 

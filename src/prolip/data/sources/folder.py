@@ -39,7 +39,8 @@ class ImageFolder(SingleChunkSource):
         self._pairs = _pair_files(sorted(iter_files(self.path)), captions)
         if not any(image for image, _ in self._pairs):
             raise ValueError(
-                f"{self.path} has no images in it or below it; the extensions are {', '.join(IMAGE_EXTENSIONS)}"
+                f"{self.path}: there are no images in this folder or below it. Images are files with the extensions "
+                f"{', '.join(IMAGE_EXTENSIONS)}."
             )
 
     def __len__(self) -> int:
@@ -47,18 +48,18 @@ class ImageFolder(SingleChunkSource):
 
     def sample_keys(self) -> list[str]:
         """Return the keys of all samples: the path of the image (or of the text), relative to the folder."""
-        return [image or text for image, text in self._pairs]
+        return [image or text_file for image, text_file in self._pairs]
 
     def read(self, index: int) -> Sample:
         """Read a sample, as `Source.read`; its key is the path of the image relative to the folder."""
         require_index(index, len(self))
-        image, text = self._pairs[index]
-        key = image or text
+        image, text_file = self._pairs[index]
+        key = image or text_file
         location = str(self.path / key)
         if not image:
-            raise BadSampleError("no image", location, "a .txt without an image")
+            raise BadSampleError("no image", location, "there is a .txt file but no image of the same name")
         path = require_image_file(self.path / image, location)
-        return Sample(key, location, path, self._read_captions(text, location) if self.captions else ())
+        return Sample(key, location, path, self._read_captions(text_file, location) if self.captions else ())
 
     def fingerprint(self) -> str:
         return compute_fingerprint(
@@ -75,18 +76,21 @@ class ImageFolder(SingleChunkSource):
             else:
                 yield status.st_size, status.st_mtime_ns
 
-    def _read_captions(self, text: str, location: str) -> tuple[str, ...]:
-        """The captions in a .txt file, named relative to the folder; BadSampleError if there are none or no file."""
-        if not text:
-            raise BadSampleError("no caption", location, "there is no .txt of the same name")
-        require_sample_file(self.path / text, location)
+    def _read_captions(self, text_file: str, location: str) -> tuple[str, ...]:
+        """Read the captions of a .txt file, whose path is relative to the folder; "" if the image has no such file.
+
+        BadSampleError if there is no such file, or if it has no captions or is longer than 1 MB.
+        """
+        if not text_file:
+            raise BadSampleError("no caption", location, "there is no .txt file of the same name")
+        require_sample_file(self.path / text_file, location)
         try:
-            with open(self.path / text, "rb") as file:
+            with open(self.path / text_file, "rb") as file:
                 content = file.read(MAX_TEXT_BYTES + 1)
         except FileNotFoundError:  # deleted just now
-            raise BadSampleError("missing file", location, text) from None
+            raise BadSampleError("missing file", location, text_file) from None
         if len(content) > MAX_TEXT_BYTES:
-            raise BadSampleError("unreadable caption", location, f"{text} is longer than 1 MB")
+            raise BadSampleError("unreadable caption", location, f"{text_file} is longer than 1 MB")
         return parse_captions(content.splitlines() if self.lines else [content], location)
 
 
@@ -127,14 +131,14 @@ def iter_files(folder: Path) -> Iterator[str]:
         OSError: If a folder can't be read.
     """
 
-    def fail(error: OSError) -> None:
+    def raise_error(error: OSError) -> None:  # os.walk would skip a folder that can't be read
         raise error
 
     visited = set()
-    for root, folders, names in os.walk(folder, followlinks=True, onerror=fail):
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         status = os.stat(root)
-        if (status.st_dev, status.st_ino) in visited:  # by a link; following it again may never end
-            folders.clear()
+        if (status.st_dev, status.st_ino) in visited:  # through a link: a link to a parent would never end
+            folders.clear()  # os.walk goes on with what is left in this list
             continue
         visited.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -144,17 +148,17 @@ def iter_files(folder: Path) -> Iterator[str]:
 
 
 def _pair_files(names: list[str], captions: bool) -> list[tuple[str, str]]:
-    """Pair images with the .txt files of the same name: (image, text), "" for one that is missing.
+    """Pair images with the .txt files of the same name: (image, .txt file), "" for one that is missing.
 
-    Sorted by the name of the image, or of the text if there is no image. Without `captions` all texts are "".
+    Sorted by the name of the image, or of the .txt file if there is no image. Without `captions` no .txt file counts.
     """
-    texts = {_stem(name): name for name in names if captions and name.lower().endswith(".txt")}
+    texts = {_strip_extension(name): name for name in names if captions and name.lower().endswith(".txt")}
     images = [name for name in names if name.lower().endswith(IMAGE_EXTENSIONS)]
-    pairs = [(image, texts.get(_stem(image), "")) for image in images]
-    unpaired = texts.keys() - {_stem(image) for image in images}
+    pairs = [(image, texts.get(_strip_extension(image), "")) for image in images]
+    unpaired = texts.keys() - {_strip_extension(image) for image in images}
     return sorted([*pairs, *(("", texts[stem]) for stem in unpaired)], key=lambda pair: pair[0] or pair[1])
 
 
-def _stem(name: str) -> str:
+def _strip_extension(name: str) -> str:
     """A path without its last extension."""
     return os.path.splitext(name)[0]

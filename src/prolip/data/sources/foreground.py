@@ -27,7 +27,7 @@ class ForegroundImages(SingleChunkSource):
         annotations: the instances file.
         images: the folder of its images.
         canvas: gray level, 0 to 255, of everything outside the union of the segments (crowds too: they are annotated);
-            None: the images as they are.
+            None: the whole images.
         limit: largest number of images, the first of the file; None: all.
 
     Raises:
@@ -54,19 +54,19 @@ class ForegroundImages(SingleChunkSource):
         self.entries: Sequence[SegmentedImage] = [entry for entry in entries if entry.segments][:limit]
         if not self.entries:
             raise ValueError(
-                f"{self.path}: none of the {len(entries)} images has a segment. Is it an instances file?"
+                f"{self.path}: none of the {len(entries)} images has a segment. Give an instances file of COCO."
             )
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def read(self, index: int) -> Sample:
-        """Read a sample; its extra has "object_fraction", the fraction of the image that segments cover."""
+        """Read a sample, as `Source.read`; `extra["object_fraction"]` is the fraction of its area in segments."""
         require_index(index, len(self))
         entry = self.entries[index]
         location = f"{self.path}: image {entry.id} ({entry.file_name})"
         path = require_image_file(self.images / entry.file_name, location)
-        mask = self._decode_union(entry, location)
+        mask = self._decode_foreground_mask(entry, location)
         extra = {"object_fraction": float(mask.mean())}
         if self.canvas is None:
             return Sample(str(entry.id), location, path, (), extra)
@@ -77,8 +77,8 @@ class ForegroundImages(SingleChunkSource):
         if pixels.shape[:2] != mask.shape:
             size = f"{pixels.shape[1]} x {pixels.shape[0]}, but {entry.width} x {entry.height} in the annotations"
             raise BadSampleError("unreadable image", location, f"the image is {size}")
-        blanked = np.where(mask[..., None], pixels, np.uint8(self.canvas))
-        return Sample(str(entry.id), location, Image.fromarray(blanked), (), extra)
+        foreground = np.where(mask[..., None], pixels, np.uint8(self.canvas))
+        return Sample(str(entry.id), location, Image.fromarray(foreground), (), extra)
 
     def fingerprint(self) -> str:
         return compute_fingerprint("objects", self.canvas, ascii(self.entries))
@@ -88,8 +88,8 @@ class ForegroundImages(SingleChunkSource):
         paths = (self.images / entry.file_name for entry in self.entries)
         return [self.path, *(path for path in paths if path.is_file())]
 
-    def _decode_union(self, entry: SegmentedImage, location: str) -> np.ndarray:
-        """The union of the masks of all segments, bool (H, W); BadSampleError if one is malformed, or it is empty."""
+    def _decode_foreground_mask(self, entry: SegmentedImage, location: str) -> np.ndarray:
+        """The union of the masks of all segments, bool (H, W); BadSampleError if one is malformed or all are empty."""
         try:
             masks = [decode_mask(segment, entry.height, entry.width) for segment in entry.segments]
         except ValueError as error:

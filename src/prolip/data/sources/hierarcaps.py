@@ -17,7 +17,7 @@ from prolip.preprocessing.images import URL
 CAPTION_SEPARATOR = "=>"
 """Between the captions of a chain."""
 URL_COLUMNS = ("url", "image_url")
-"""Names that the column of images may have."""
+"""Names that the column of images may have, the preferred one first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class HierarCaps:
     chains:        int64 (N, L): indices of captions, from general to specific.
     images:        files, each once.
     image_index:   int64 (N,): the image of each chain; -1 if there is no file.
-    missing:       names in the table of the images that don't exist.
+    missing:       urls of the table whose images don't exist.
     log_ambiguity: float64 (N, L): log, in nats, of the probability that each caption is true of an image; None if
                    unknown.
     """
@@ -120,7 +120,7 @@ def _parse_chain(cell: str, location: str) -> tuple[str, ...]:
     """The captions of a chain, "general => ... => specific", stripped; ValueError if one is empty."""
     chain = tuple(text.strip() for text in cell.split(CAPTION_SEPARATOR))
     if not all(chain):
-        raise ValueError(f"{location}: caption {chain.index('')} of {cell!r} is empty")
+        raise ValueError(f"{location}: caption {chain.index('') + 1} of the chain {cell!r} is empty")
     return chain
 
 
@@ -150,25 +150,25 @@ def _find_image(url: str, table_folder: Path, images: Path | None) -> Path | Non
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _parse_log_ambiguity(rows: Sequence[Mapping[str, str]], levels: int, path: Path) -> Tensor | None:
-    """The column log_ambiguity, float64 (N, levels); None if the table has no such column.
+def _parse_log_ambiguity(rows: Sequence[Mapping[str, str]], num_levels: int, path: Path) -> Tensor | None:
+    """The column log_ambiguity, float64 (N, num_levels); None if the table has no such column.
 
-    ValueError if a row doesn't have `levels` finite numbers.
+    ValueError if a row doesn't have `num_levels` finite numbers, separated by spaces.
     """
     values = []
     for number, row in enumerate(rows, start=1):
         if "log_ambiguity" not in row:
             return None
         try:
-            values.append([float(part) for part in row["log_ambiguity"].split()])
+            values.append([float(word) for word in row["log_ambiguity"].split()])
         except ValueError as error:
             raise ValueError(f"{path}: row {number}: log_ambiguity: {error}") from None
         if not all(map(math.isfinite, values[-1])):
             raise ValueError(
                 f"{path}: row {number}: log_ambiguity must be finite numbers, not {row['log_ambiguity']!r}"
             )
-        if len(values[-1]) != levels:
+        if len(values[-1]) != num_levels:
             raise ValueError(
-                f"{path}: row {number} has {len(values[-1])} log_ambiguity for {levels} captions"
+                f"{path}: row {number} has {len(values[-1])} numbers in log_ambiguity for {num_levels} captions"
             )
     return torch.tensor(values, dtype=torch.float64)

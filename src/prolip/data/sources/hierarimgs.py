@@ -22,7 +22,9 @@ from prolip.preprocessing.images import read_image
 MIN_PIXELS = 5000
 """All segments of an image must have more pixels than this."""
 LEVELS = 3
+"""Number of images that are made of one original."""
 WHITE = 255
+"""Gray level of the blank canvas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, level
         Whether it is used.
     """
     _check_min_pixels(min_pixels)
-    return _find_objection(masks, min_pixels, levels) is None
+    return _find_exclusion_reason(masks, min_pixels, levels) is None
 
 
 def paste_levels(
@@ -87,11 +89,11 @@ def paste_levels(
     Raises:
         ValueError: If there are fewer masks than levels, or if shapes or dtypes differ from these.
     """
-    _check_rules(levels, canvas)
-    _check_image(image, masks, levels)
+    _check_levels_and_canvas(levels, canvas)
+    _check_image_and_masks(image, masks, levels)
     pixels = np.full_like(image, canvas)
     results = []
-    for number in _largest_first(masks)[:levels]:
+    for number in _order_by_area(masks)[:levels]:
         pixels = np.where(masks[number][..., None], image, pixels)
         results.append(pixels)
     return results
@@ -130,14 +132,17 @@ def build_hierarimgs(
     """
     annotations, images, out = Path(annotations), Path(images), Path(out)
     _check_min_pixels(min_pixels)
-    _check_rules(levels, canvas)
+    _check_levels_and_canvas(levels, canvas)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
     index_entries: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     with progress.progress_bar("pasting segments", len(entries), "images", show) as advance:
         for entry in entries:
-            outcome = _build_one(entry, annotations, images, out, (min_pixels, levels, canvas))
+            outcome = _build_levels_of_image(
+                entry, annotations, images, out,
+                min_pixels=min_pixels, levels=levels, canvas=canvas,
+            )  # fmt: skip
             if isinstance(outcome, str):
                 left_out[outcome] += 1
             else:
@@ -174,7 +179,7 @@ def read_hierarimgs(path: str | Path) -> HierarImgs:
     index = path / "index.json" if path.is_dir() else path
     entries = read_json(index).get("images")
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{index} lists no images. `prolip data hierarimgs` makes such a file.")
+        raise ValueError(f"{index} lists no images. Make it with `prolip data hierarimgs`.")
     try:
         originals = tuple(index.parent / entry["original"] for entry in entries)
         levels_by_image = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
@@ -185,21 +190,22 @@ def read_hierarimgs(path: str | Path) -> HierarImgs:
     return HierarImgs(path=index, originals=originals, levels=tuple(zip(*levels_by_image, strict=True)))
 
 
-def _build_one(
-    entry: SegmentedImage, annotations: Path, images: Path, out: Path, rules: tuple[int, int, int]
-) -> dict[str, Any] | str:
-    """Write the files of an image and return its entry of the index; or the reason why the image is not used.
+def _build_levels_of_image(
+    entry: SegmentedImage, annotations: Path, images: Path, out: Path,
+    *, min_pixels: int, levels: int, canvas: int,
+) -> dict[str, Any] | str:  # fmt: skip
+    """Write the files of one image below `out`, and return its entry of index.json.
 
-    `rules` are (min_pixels, levels, canvas). ValueError if a mask is malformed.
+    If the image is not used, nothing is written, and the reason is returned as text. ValueError if a mask is
+    malformed.
     """
-    min_pixels, levels, canvas = rules
     try:
         segments = [segment for segment in entry.segments if not segment.crowd]
         masks = [decode_mask(segment, entry.height, entry.width) for segment in segments]
     except ValueError as error:
         raise ValueError(f"{annotations}: {error}") from None
-    if (objection := _find_objection(masks, min_pixels, levels)) is not None:
-        return objection
+    if (reason := _find_exclusion_reason(masks, min_pixels, levels)) is not None:
+        return reason
     try:
         image = np.asarray(read_image(require_image_file(images / entry.file_name, entry.file_name)))
     except BadSampleError as error:
@@ -215,7 +221,7 @@ def _build_one(
     (out / folder).mkdir(parents=True, exist_ok=True)
     for name, pixels in files.items():
         Image.fromarray(pixels).save(out / folder / f"{name}.png")
-    order = _largest_first(masks)[:levels]
+    order = _order_by_area(masks)[:levels]
     return {
         "image_id": entry.id,
         "original": f"{folder}/original.png",
@@ -225,7 +231,7 @@ def _build_one(
     }
 
 
-def _find_objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -> str | None:
+def _find_exclusion_reason(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -> str | None:
     """Why an image with these masks is not used, as text; None if it is eligible."""
     if len(masks) < levels:
         return f"fewer than {levels} segments"
@@ -234,10 +240,9 @@ def _find_objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -
     return None
 
 
-def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
-    """Indices of masks by decreasing number of pixels."""
+def _order_by_area(masks: Sequence[np.ndarray]) -> list[int]:
+    """Indices of masks by decreasing number of pixels; equally large ones stay in their order."""
     areas = [int(mask.sum()) for mask in masks]
-    # sorting is stable: equally large ones stay in the order of the file
     return sorted(range(len(masks)), key=lambda number: -areas[number])
 
 
@@ -247,14 +252,14 @@ def _check_min_pixels(min_pixels: object) -> None:
         raise ValueError(f"min_pixels must be an integer of at least 0, not {min_pixels!r}")
 
 
-def _check_rules(levels: int, canvas: int) -> None:
+def _check_levels_and_canvas(levels: int, canvas: int) -> None:
     """Raise ValueError unless there are 1 to 100 levels and the canvas is a gray level from 0 to 255."""
     require_positive_int(levels, "levels", maximum=100)
     if not isinstance(canvas, int) or not 0 <= canvas <= 255:
         raise ValueError(f"canvas must be an integer, a gray level from 0 to 255, not {canvas!r}")
 
 
-def _check_image(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) -> None:
+def _check_image_and_masks(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) -> None:
     """Raise ValueError unless the image is uint8 (H, W, 3) and there is a mask, bool (H, W), for each level."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"the image must be uint8 (H, W, 3), not {image.dtype} {image.shape}")
@@ -262,26 +267,30 @@ def _check_image(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) ->
         if mask.dtype != np.bool_ or mask.shape != image.shape[:2]:
             raise ValueError(f"mask {number} must be bool {image.shape[:2]}, not {mask.dtype} {mask.shape}")
     if len(masks) < levels:
-        raise ValueError(f"{levels} levels need as many segments; there are {len(masks)}")
+        raise ValueError(
+            f"{levels} levels need at least {levels} masks, one per segment; there are {len(masks)}"
+        )
 
 
 def _check_folders(entries: Sequence[SegmentedImage], annotations: Path, images: Path, out: Path) -> None:
-    """Raise an error if `images` is missing, if `out` has an index, or if names of images are no names of folders.
+    """Check the folders of `build_hierarimgs`, and that each image can have a folder of its own in `out`.
 
-    Two images of the same name, without folder and extension, would be written to the same folder.
+    The folder is named as the image, without its folder and extension. FileNotFoundError if `images` doesn't exist,
+    FileExistsError if `out` has an index.json, ValueError if two images have the same name or one is no folder name.
     """
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
     if (out / "index.json").exists():
         raise FileExistsError(
-            f"{out} has an index.json of an earlier build. Delete it, or give another folder."
+            f"{out} has an index.json of an earlier build. Delete that folder, or write to another one."
         )
     stems: Counter[str] = Counter(Path(entry.file_name).stem for entry in entries)
-    if stems and (most := stems.most_common(1)[0])[1] > 1:
+    stem, count = stems.most_common(1)[0] if stems else ("", 0)
+    if count > 1:
         raise ValueError(
-            f"{annotations}: {most[1]} images are called {most[0]!r}; they would be written to one folder"
+            f"{annotations}: {count} images are called {stem!r}; they would be written to one folder"
         )
-    if odd := stems.keys() & {"", ".", "..", "index.json"}:
+    if invalid_names := stems.keys() & {"", ".", "..", "index.json"}:
         raise ValueError(
-            f"{annotations}: an image can't be called {odd.pop()!r}, because its folder gets that name"
+            f"{annotations}: an image can't be called {invalid_names.pop()!r}, because its folder gets that name"
         )

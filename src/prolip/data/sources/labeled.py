@@ -19,7 +19,7 @@ from prolip.data.sources.tar import TarShards
 
 CLASS_NAMES, TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
 SHARD_COUNT, DATASET_TYPE = "nshards.txt", "dataset_type.txt"
-"""Files of a task."""
+"""Names of the files of a task that describe it."""
 CLASS_PLACEHOLDER = "{c}"
 """Stands for the class name in a template."""
 DEFAULT_TEMPLATES = ("a photo of a {c}.",)
@@ -66,17 +66,17 @@ class LabeledData:
         Raises:
             ValueError: If a sample has no label, or one without a class name.
         """
-        found = [self._find_label(sample) for sample in samples]
-        for label, sample in zip(found, samples, strict=True):
+        labels = [self._find_label(sample) for sample in samples]
+        for label, sample in zip(labels, samples, strict=True):
             if not 0 <= label < len(self.class_names):
                 raise ValueError(
                     f"{self.source.name}: {sample.key} has label {label}, but there are {len(self.class_names)} class "
-                    "names"
+                    "names. Labels count from 0."
                 )
-        return torch.tensor(found, dtype=torch.int64)
+        return torch.tensor(labels, dtype=torch.int64)
 
     @cached_property
-    def _label_of_folder(self) -> dict[str, int]:
+    def _labels_by_folder(self) -> dict[str, int]:
         """Labels by the name of the folder."""
         return {name: label for label, name in enumerate(self.folders or ())}
 
@@ -87,13 +87,13 @@ class LabeledData:
         """
         if self.folders is not None:
             folder = Path(sample.key).parts[0]
-            if folder not in self._label_of_folder:
-                raise ValueError(f"{self.source.name}: {sample.key} lies in no folder of a class")
-            return self._label_of_folder[folder]
+            if folder not in self._labels_by_folder:
+                raise ValueError(f"{self.source.name}: {sample.key} is not in the folder of a class")
+            return self._labels_by_folder[folder]
         label = sample.extra.get("cls")
         if not isinstance(label, int):
             raise ValueError(
-                f"{self.source.name}: {sample.key} has no label. It must have a .cls file with an integer"
+                f"{self.source.name}: {sample.key} has no label. It must have a .cls file that contains an integer."
             )
         return label
 
@@ -104,8 +104,8 @@ def open_labeled(
     """Open images with class labels.
 
     Args:
-        path: a folder in the layout of the 38 tasks (classnames.txt, test/0.tar, ...), or one with a folder of images
-            for each class (a folder without images is not a class).
+        path: a task in the layout of DataComp's 38 (a folder with classnames.txt, test/0.tar, ...), or a folder with a
+            folder of images for each class (one without images is not a class).
         class_names: class names in the order of the labels; None: the lines of classnames.txt, or without it the
             names of the folders, with spaces for _. (The folder that is first by name has label 0, and so on.)
         templates: templates of prompts; None: the data's own, or without them "a photo of a {c}.".
@@ -120,26 +120,27 @@ def open_labeled(
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    opened = _open_task(folder) if is_task_folder(folder) else _open_class_folders(folder)
+    data = _open_task(folder) if is_task_folder(folder) else _open_class_folders(folder)
     if class_names is not None:
-        if opened.class_names and len(class_names) != len(opened.class_names):
+        if data.class_names and len(class_names) != len(data.class_names):
             raise ValueError(
-                f"{folder} has {len(opened.class_names)} classes, but {len(class_names)} class names were given"
+                f"{folder} has {len(data.class_names)} classes, but {len(class_names)} class names were given"
             )
-        opened = replace(opened, class_names=tuple(class_names))
-    if not opened.class_names:
+        data = replace(data, class_names=tuple(class_names))
+    if not data.class_names:
         raise FileNotFoundError(
-            f"{folder / CLASS_NAMES} is missing. It has one class name per line, in the order of labels."
+            f"{folder / CLASS_NAMES} is missing. It must have one class name per line, in the order of labels. "
+            "Or give the class names (class_names, --classes)."
         )
-    chosen = opened.templates if templates is None else templates
-    return replace(opened, templates=check_templates(chosen, str(folder)))
+    chosen_templates = data.templates if templates is None else templates
+    return replace(data, templates=check_templates(chosen_templates, str(folder)))
 
 
 def check_templates(templates: Sequence[str], location: str = "templates") -> tuple[str, ...]:
     """Check that templates contain {c}.
 
     Args:
-        templates: at least one; {} means {c}.
+        templates: at least one; {} in one means {c}.
         location: the file or argument, for the error.
 
     Returns:
@@ -154,17 +155,17 @@ def check_templates(templates: Sequence[str], location: str = "templates") -> tu
         raise ValueError(
             f"{location}: there are no templates; give at least one, such as 'a photo of a {{c}}.'"
         )
-    unified = tuple(template.replace("{}", CLASS_PLACEHOLDER) for template in templates)
-    for number, template in enumerate(unified, start=1):
+    checked = tuple(template.replace("{}", CLASS_PLACEHOLDER) for template in templates)
+    for number, template in enumerate(checked, start=1):
         if CLASS_PLACEHOLDER not in template:
             raise ValueError(
                 f"{location}: template {number}, {template!r}, has no {CLASS_PLACEHOLDER} for the class name"
             )
-    return unified
+    return checked
 
 
 def is_task_folder(folder: Path) -> bool:
-    """Return whether a folder has the layout of the 38 tasks.
+    """Return whether a folder has the layout of DataComp's 38 evaluation tasks.
 
     Args:
         folder: the folder.
@@ -242,12 +243,12 @@ def read_lines(path: Path) -> tuple[str, ...]:
                 f"{path}: line {number} is blank. Each line is one entry, and its number is the label."
             )
     if not lines:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{path} is empty. It must have at least one line.")
     return lines
 
 
 def _open_task(folder: Path) -> LabeledData:
-    """Open a task in the layout of the 38. `class_names` is () if there is no classnames.txt."""
+    """Open a task in the layout of DataComp's 38. `class_names` is () if there is no classnames.txt."""
     names, templates = folder / CLASS_NAMES, folder / TEMPLATES
     return LabeledData(
         source=TarShards(list_task_shards(folder), captions=()),
@@ -262,20 +263,21 @@ def _open_class_folders(folder: Path) -> LabeledData:
     ValueError if an image is in no folder of a class, or if class names are missing or repeated.
     """
     source = ImageFolder(folder, captions=False)
-    parts = {key: Path(key).parts for key in source.sample_keys()}
-    if outside := [key for key, path in parts.items() if len(path) < 2]:
+    path_parts = {key: Path(key).parts for key in source.sample_keys()}
+    if outside := [key for key, parts in path_parts.items() if len(parts) < 2]:
         raise ValueError(
             f"{folder}: {join_names(outside, 2)} are not in the folder of a class. Classification data is a folder "
-            "with one folder of images per class, or a task in the layout of the 38 (classnames.txt, test/0.tar)."
+            "with one folder of images per class, or a task in the layout of DataComp's 38 tasks (classnames.txt, "
+            "test/0.tar)."
         )
-    names = sorted({path[0] for path in parts.values()})
+    folders = sorted({parts[0] for parts in path_parts.values()})
     names_file = folder / CLASS_NAMES
     class_names = (
-        read_lines(names_file) if names_file.is_file() else tuple(name.replace("_", " ") for name in names)
+        read_lines(names_file) if names_file.is_file() else tuple(name.replace("_", " ") for name in folders)
     )
-    if len(class_names) != len(names):
-        raise ValueError(f"{names_file} has {len(class_names)} names, but {len(names)} folders have images")
-    if len(set(class_names)) < len(names):
+    if len(class_names) != len(folders):
+        raise ValueError(f"{names_file} has {len(class_names)} names, but {len(folders)} folders have images")
+    if len(set(class_names)) < len(folders):
         raise ValueError(
             f"{folder}: two folders have the same class name: {join_names(_find_duplicates(class_names))}"
         )
@@ -283,7 +285,7 @@ def _open_class_folders(folder: Path) -> LabeledData:
         source=source,
         class_names=class_names,
         templates=read_lines(folder / TEMPLATES) if (folder / TEMPLATES).is_file() else DEFAULT_TEMPLATES,
-        folders=tuple(names),
+        folders=tuple(folders),
     )
 
 

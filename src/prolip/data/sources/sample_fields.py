@@ -35,18 +35,18 @@ class CaptionField(NamedTuple):
             "or json and a field ('json:caption', 'json:meta.captions')"
         )
 
-    def values(self, content: bytes, location: str) -> Sequence[object]:
-        """Return the values in a file, for `parse_captions`.
+    def extract_values(self, content: bytes, location: str) -> Sequence[object]:
+        """Extract the captions from a file, not yet checked: `parse_captions` takes them.
 
         Args:
             content: content of the file.
             location: location of the sample, for the error.
 
         Returns:
-            The values: bytes, or what JSON holds.
+            The captions: bytes, or the value of the JSON field; empty if there is no such field.
 
         Raises:
-            BadSampleError: If the file can't be read.
+            BadSampleError: If the file should be JSON and is not.
         """
         if self.part.startswith("."):
             return read_json_field(content, self.part[1:], location)
@@ -90,19 +90,24 @@ class SampleFields:
             The sample, its image not decoded.
 
         Raises:
-            BadSampleError: If there is no image, or no caption though captions are wanted.
+            BadSampleError: If there is no image or it is empty, or if captions are wanted and there is none.
         """
-        image = next((extension for extension in self._image_extensions if extension in files), None)
-        if image is None:
+        image_extension = next((name for name in self._image_extensions if name in files), None)
+        if image_extension is None:
             raise BadSampleError(
                 "no image", location, f"expected {join_names(self.images)}; {_describe_files(files)}"
             )
-        if not files[image]:
-            raise BadSampleError("empty image", location)
+        if not files[image_extension]:
+            raise BadSampleError("empty image", location, f"the file {key}.{image_extension} has 0 bytes")
         captions = self._read_captions(files, location) if self._fields else ()
-        extra = {extension: content for extension, content in files.items() if extension != image}
+        extra = {extension: content for extension, content in files.items() if extension != image_extension}
         return Sample(
-            key, location, files[image], captions, extra, _read_general_captions(files, len(captions))
+            key,
+            location,
+            files[image_extension],
+            captions,
+            extra,
+            _read_general_captions(files, len(captions)),
         )
 
     def _read_captions(self, files: Mapping[str, bytes], location: str) -> tuple[str, ...]:
@@ -114,29 +119,32 @@ class SampleFields:
         first_error: BadSampleError | None = None
         for field in self._fields:
             try:
-                values += field.values(files[field.extension], location) if field.extension in files else ()
+                values += (
+                    field.extract_values(files[field.extension], location) if field.extension in files else ()
+                )
             except BadSampleError as error:
                 first_error = first_error or error
         if values:
             return parse_captions(values, location)
-        wanted = f"expected {join_names(self.captions)}; {_describe_files(files)}"
-        raise first_error or BadSampleError("no caption", location, wanted)
+        detail = f"expected {join_names(self.captions)}; {_describe_files(files)}"
+        raise first_error or BadSampleError("no caption", location, detail)
 
 
-def _read_general_captions(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
-    """The list "general" in a sample's json: for each of `count` captions a more general one, "" where there is none.
+def _read_general_captions(files: Mapping[str, bytes], num_captions: int) -> tuple[str, ...]:
+    """Read the list "general" in a sample's json: for each caption a more general one, "" where there is none.
 
-    () if there is no such list, or if it is malformed or of another length.
+    () if there is no such list, or if it is malformed or its length is not `num_captions`.
     """
     content = files.get("json", b"")
     if b'"general"' not in content:  # most data has none: don't parse its JSON
         return ()
     try:
-        found = json.loads(content).get("general")
+        general = json.loads(content).get("general")
     except (ValueError, AttributeError, RecursionError):
         return ()
-    good = isinstance(found, list) and len(found) == count and all(isinstance(text, str) for text in found)
-    return tuple(found) if good else ()
+    if not isinstance(general, list) or len(general) != num_captions:
+        return ()
+    return tuple(general) if all(isinstance(caption, str) for caption in general) else ()
 
 
 def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
@@ -149,7 +157,9 @@ def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
     seen: set[str] = set()
     for extension in extensions:
         if extension in seen:
-            raise BadSampleError("two files of one kind", location, f"two {extension}")
+            raise BadSampleError(
+                "two files of one kind", location, f"two files with the extension {extension}"
+            )
         seen.add(extension)
 
 
@@ -159,7 +169,10 @@ def _strip_dots(keys: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _describe_files(files: Mapping[str, bytes]) -> str:
-    """For messages: the extensions of a sample's files, and the fields of JSON; one of them may be what was meant."""
+    """Format the extensions of a sample's files, and the fields of JSON ones, for messages: "found txt, json (...)".
+
+    One of them may be what the user meant.
+    """
     descriptions = []
     for extension, content in files.items():
         fields: object = None

@@ -28,12 +28,14 @@ DEFAULT_IMAGES = ("jpg", "jpeg", "png", "webp")
 """Fields of captions and extensions of images, see `SampleFields`."""
 
 MAX_SHARDS = 1_000_000
+"""Shards that a range in braces may have: more are a typing error."""
 MAX_OPEN_FILES = 32
 """Files that a source keeps open, in each process."""
 INDEX_THREADS = 8
 """Threads that scan tars: while one waits for the disk, others scan."""
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://|pipe:", re.IGNORECASE)
+"""Beginning of the address of a stream."""
 
 
 class TarShards:
@@ -84,7 +86,7 @@ class TarShards:
         shard = int(np.searchsorted(self._ends, index, side="right"))
         tar, path = self._indexes[shard], self.paths[shard]
         index_in_shard = index - (int(self._ends[shard]) - len(tar))
-        if tar.is_damage(index_in_shard):
+        if tar.is_damage_entry(index_in_shard):
             raise BadSampleError("broken shard", path, tar.damage)
         key = tar.key(index_in_shard)
         location = f"{path}: {key}"
@@ -118,7 +120,7 @@ class FileCache:
         self._reset()
 
     def open(self, path: str, stamp: tuple[int, int]) -> CachedFile:
-        """Open a file, or return it if it is open.
+        """Open a file, or return it if it is open; may drop the one that was not used for longest.
 
         Args:
             path: path of the file.
@@ -146,6 +148,7 @@ class FileCache:
         self._files: OrderedDict[str, CachedFile] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FileCache], tuple[()]]:
+        """Pickle as an empty cache: open files and locks can't be sent to another process."""
         return FileCache, ()
 
 
@@ -211,15 +214,17 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
         # A file may have braces in its name.
         exists = os.path.exists(one_pattern)
         for path in [one_pattern] if exists else expand_braces(os.path.expanduser(one_pattern)):
-            found = sorted(glob(path, recursive=True)) if _is_glob(path) else [path] * os.path.exists(path)
-            paths += found
-            missing += [] if found else [path]
+            matches = [path] if os.path.exists(path) else []
+            if _is_glob(path):
+                matches = sorted(glob(path, recursive=True))
+            paths += matches
+            missing += [] if matches else [path]
     if missing:
         problem = "no file matches" if _is_glob(missing[0]) else "no such file"
         others = f"; {len(missing) - 1} more shards are missing" if missing[1:] else ""
         raise FileNotFoundError(f"{missing[0]}: {problem}{others}")
     if not paths:
-        raise FileNotFoundError("no shards were given")
+        raise FileNotFoundError("no shards were given: the list of patterns is empty")
     for path in paths:
         if not os.path.isfile(path):
             hint = f". For the tars in it, use {os.path.join(path, '*.tar')}" if os.path.isdir(path) else ""
@@ -274,9 +279,9 @@ def _load_indexes(paths: Sequence[str]) -> list[tuple[TarIndex, tuple[int, int]]
     pool = ThreadPoolExecutor(min(INDEX_THREADS, len(paths)))
     try:
         with progress_bar("indexing", len(paths), "shards") as advance:
-            for one in pool.map(load_index, paths):
-                loaded.append(one)
+            for index_and_stamp in pool.map(load_index, paths):
+                loaded.append(index_and_stamp)
                 advance(1)
     finally:
-        pool.shutdown(cancel_futures=True)  # or Ctrl-C would wait for thousands of scans
+        pool.shutdown(cancel_futures=True)  # otherwise Ctrl-C would wait for thousands of scans
     return loaded

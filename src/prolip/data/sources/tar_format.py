@@ -107,13 +107,13 @@ class StreamReader:
         self._file = file
 
     def read(self, count: int) -> bytes:
-        pieces = list(self._pieces(count))
+        pieces = list(self._iter_pieces(count))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def skip(self, count: int) -> int:
-        return sum(len(piece) for piece in self._pieces(count))
+        return sum(len(piece) for piece in self._iter_pieces(count))
 
-    def _pieces(self, count: int) -> Iterator[bytes]:
+    def _iter_pieces(self, count: int) -> Iterator[bytes]:
         """Read and yield `count` bytes in pieces of at most 1 MiB, fewer at the end of the file.
 
         In pieces, because a damaged size must not allocate a gigabyte for bytes that don't exist.
@@ -202,14 +202,14 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
     """
     global_records: dict[bytes, bytes] = {}
     last_key, sample_bytes = b"", 0
-    while (header := _next_header(reader, global_records)) is not None:
-        name, size, kind = header
+    while (header := _read_header(reader, global_records)) is not None:
+        name, size, type_flag = header
         end = reader.offset + (size + BLOCK - 1) // BLOCK * BLOCK
-        parts = split_name(name)
-        if parts and kind in LINK_TYPES and links is not None:
+        key_and_extension = split_name(name)
+        if key_and_extension and type_flag in LINK_TYPES and links is not None:
             links.append(name)
-        if parts and kind in FILE_TYPES:
-            key, extension = parts
+        if key_and_extension and type_flag in FILE_TYPES:
+            key, extension = key_and_extension
             is_first = key != last_key
             sample_bytes = size if is_first else sample_bytes + size
             if sample_bytes > MAX_SAMPLE_BYTES:
@@ -237,6 +237,7 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     """
     base = name.rfind(b"/") + 1  # where the last part of the path begins
     dot = name.find(b".", base)
+    # A dot at `base` is a hidden file; -1 is no dot at all.
     is_hidden_or_without_extension = dot <= base or dot + 1 == len(name)
     if is_hidden_or_without_extension or (name.startswith(b"__", base) and name.endswith(b"__", base, dot)):
         return None
@@ -274,7 +275,7 @@ def decode_name(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def _next_header(reader: ByteReader, global_records: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
+def _read_header(reader: ByteReader, global_records: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
     """Read the next header: (name, size of the data that follows in bytes, type flag); None at the end of the tar.
 
     Reads the extended headers before it too. Records that hold for all members that follow are added to
@@ -287,60 +288,64 @@ def _next_header(reader: ByteReader, global_records: dict[bytes, bytes]) -> tupl
         if len(block) < BLOCK or block == ZEROS:
             _check_end(block, offset, extended=records is not global_records)
             return None
-        kind, size = block[156:157], _parse_size(block, offset)
-        if kind == b"g":  # pax records for all members that follow
+        type_flag, size = block[156:157], _parse_verified_size(block, offset)
+        if type_flag == b"g":  # pax records for all members that follow
             global_records.update(_parse_records(_read_extended_header(reader, size), offset))
-        elif kind in (b"x", b"X"):  # pax records for the next member
+        elif type_flag in (b"x", b"X"):  # pax records for the next member
             records = {**records, **_parse_records(_read_extended_header(reader, size), offset)}
-        elif kind == b"L":  # GNU: the long name of the next member
+        elif type_flag == b"L":  # GNU: the long name of the next member
             records = {**records, b"path": _read_extended_header(reader, size).split(b"\0", 1)[0]}
         else:
             break
-    if kind == b"S" or b"sparse" in records:
+    if type_flag == b"S" or b"sparse" in records:
         raise TarDamageError("a sparse file made by `tar -S` (pack it without -S)", offset)
     name = block[:100].split(b"\0", 1)[0]
-    if kind == b"\0" and name.endswith(b"/"):  # how the oldest tars mark a folder
-        kind = b"5"
+    if type_flag == b"\0" and name.endswith(b"/"):  # how the oldest tars mark a folder
+        type_flag = b"5"
     if block[257:263] == b"ustar\0" and block[345]:  # USTAR's prefix of a long name
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    if claimed := records.get(b"size"):
-        size = _parse_number(claimed, 10, offset)
-    return records.get(b"path") or name, 0 if kind in TYPES_WITHOUT_DATA else size, kind
+    if pax_size := records.get(b"size"):  # replaces that of the header
+        size = _parse_number(pax_size, 10, offset)
+    return records.get(b"path") or name, 0 if type_flag in TYPES_WITHOUT_DATA else size, type_flag
 
 
-def _parse_size(block: bytes, offset: int) -> int:
-    """The size field of a header in bytes, after its checksum was verified; TarDamageError if either is wrong.
+def _parse_verified_size(block: bytes, offset: int) -> int:
+    """Verify the checksum of a header, and parse its size field, in bytes; TarDamageError if either is wrong.
 
     `block` is the header, 512 bytes, and `offset` where it is in the tar.
     """
     sum_field = block[148:156]
     # The low half of Adler-32 is 1 + the sum of the bytes modulo 65521; 20 times as fast as sum(). The checksum field
     # itself counts as 8 spaces, of code 32. A sum above 65520 comes out wrong here: `_has_checksum` decides then.
-    found = (zlib.adler32(block) - zlib.adler32(sum_field) + 8 * 32) % 2**16
+    checksum = (zlib.adler32(block) - zlib.adler32(sum_field) + 8 * 32) % 2**16
     try:
         claimed = int(sum_field.strip(b" \0"), 8)
     except ValueError:
         claimed = -1
-    if found != claimed and not _has_checksum(block, claimed):
+    if checksum != claimed and not _has_checksum(block, claimed):
         message = "a damaged header (its checksum is wrong)"
         if offset == 0:
-            zipped = block[:2] == b"\x1f\x8b"
-            message = "a gzip file, not a tar (unpack it with gunzip)," if zipped else "not a tar header"
+            is_gzip = block[:2] == b"\x1f\x8b"
+            message = "a gzip file, not a tar (unpack it with gunzip)," if is_gzip else "not a tar header"
         raise TarDamageError(message, offset)
-    field = block[124:136]
-    if field[0] == 0x80:  # GNU's base-256 encoding of what needs more than 11 octal digits
-        return int.from_bytes(field[1:], "big")
-    return _parse_number(field.split(b"\0", 1)[0].strip(b" ") or b"0", 8, offset)
+    size_field = block[124:136]
+    if size_field[0] == 0x80:  # GNU's base-256 encoding of what needs more than 11 octal digits
+        return int.from_bytes(size_field[1:], "big")
+    return _parse_number(size_field.split(b"\0", 1)[0].strip(b" ") or b"0", 8, offset)
 
 
 def _has_checksum(block: bytes, claimed: int) -> bool:
-    """Verify a header's checksum by definition: its own field counts as spaces. Old Sun tars sum signed bytes."""
+    """Whether `claimed` is the checksum of a header by its definition: its own field counts as spaces.
+
+    A sum of signed bytes is accepted too, as old Sun tars have it.
+    """
     content = block[:148] + b" " * 8 + block[156:]
-    return claimed in (sum(content), sum(content) - 256 * sum(byte > 127 for byte in content))
+    signed_sum = sum(content) - 256 * sum(byte > 127 for byte in content)
+    return claimed in (sum(content), signed_sum)
 
 
 def _parse_number(digits: bytes, base: int, offset: int) -> int:
-    """A number of at most 19 digits in base 8 or 10; TarDamageError if it is none. `offset` is that of the header."""
+    """Parse a number of at most 19 digits in base 8 or 10; TarDamageError, at the header's `offset`, if it is none."""
     with suppress(ValueError):
         if digits.isdigit() and len(digits) < 20:  # int() alone would take signs and underscores
             return int(digits, base)
@@ -348,7 +353,7 @@ def _parse_number(digits: bytes, base: int, offset: int) -> int:
 
 
 def _read_extended_header(reader: ByteReader, size: int) -> bytes:
-    """The data of an extended header, `size` bytes; TarDamageError if it is too large or the tar ends within it."""
+    """Read the `size` bytes of an extended header; TarDamageError if they are too many or the tar ends within them."""
     if size > MAX_EXTENDED_HEADER:
         raise TarDamageError(f"an extended header that claims {size} bytes", reader.offset)
     content = reader.read((size + BLOCK - 1) // BLOCK * BLOCK)
@@ -358,7 +363,7 @@ def _read_extended_header(reader: ByteReader, size: int) -> bytes:
 
 
 def _parse_records(content: bytes, offset: int) -> dict[bytes, bytes]:
-    """The records of a pax header that matter, by name: path, size, and "sparse" if the file is sparse.
+    """Parse a pax header: the records that are used, by name: path, size, and "sparse" if the file is sparse.
 
     Each record is "length name=value\\n"; the length includes itself. TarDamageError if one is malformed.
     """

@@ -57,8 +57,8 @@ class TarIndex:
         """Samples, plus one that stands for the damage, if any."""
         return len(self.starts) - 1 + bool(self.damage)
 
-    def is_damage(self, number: int) -> bool:
-        """Return whether index `number` is the entry that stands for the damage."""
+    def is_damage_entry(self, number: int) -> bool:
+        """Return whether index `number` is no sample, but the last entry, which stands for the damage."""
         return number == len(self.starts) - 1
 
     def key(self, number: int) -> str:
@@ -85,7 +85,9 @@ class TarIndex:
 
 
 def scan_tar(descriptor: int) -> TarIndex:
-    """Scan an open tar on disk. A damaged tar is not an error: the index ends there, with a message in `damage`.
+    """Make the index of an open tar on disk, from its headers.
+
+    A damaged tar is not an error: the index ends at the damage, with a message in `damage`.
 
     Args:
         descriptor: descriptor of the open file; it is neither moved nor closed.
@@ -101,32 +103,32 @@ def scan_tar(descriptor: int) -> TarIndex:
     extensions: dict[bytes, int] = {}
     blocks, sizes, extension_numbers, starts = array("I"), array("I"), array("I"), array("Q")
     keys, links = list[bytes](), list[bytes]()
-    complete, damage = 0, ""  # complete: samples of which all files were seen
+    num_complete, damage = 0, ""  # num_complete: samples of which all files were seen
     try:
         if size > 2**32 * BLOCK:
-            raise TarDamageError("a shard of more than 2 TiB", 0)
+            raise TarDamageError("a shard of more than 2 TiB", 0)  # `blocks` are uint32
         for member in iter_members(reader, links):
             if member is None:
-                complete = len(keys)
+                num_complete = len(keys)
                 continue
             if member.is_first:
-                complete = len(keys)
+                num_complete = len(keys)
                 starts.append(len(blocks))
                 keys.append(member.key)
             blocks.append(reader.offset // BLOCK)
             sizes.append(member.size)
             extension_numbers.append(extensions.setdefault(member.extension, len(extensions)))
     except TarDamageError as error:
-        error.complete_samples = complete
+        error.complete_samples = num_complete
         damage = str(error)
     starts.append(len(blocks))
-    num_files = starts[complete]
-    prefix, key_rests, key_ends = _pack_keys(keys[:complete])
+    num_files = starts[num_complete]
+    prefix, key_rests, key_ends = _pack_keys(keys[:num_complete])
     return TarIndex(
         blocks=np.array(blocks[:num_files], np.uint32),
         sizes=np.array(sizes[:num_files], np.uint32),
         extension_numbers=np.array(extension_numbers[:num_files], np.min_scalar_type(len(extensions))),
-        starts=np.array(starts[: complete + 1], np.int64),
+        starts=np.array(starts[: num_complete + 1], np.int64),
         prefix=prefix,
         keys=key_rests,
         key_ends=key_ends,
@@ -157,68 +159,68 @@ def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
         # ascii: a path may have bytes that are not text.
         name = ascii(os.path.abspath(path))
         identity = ascii((name, *stamp, status.st_ino, status.st_ctime_ns, INDEX_VERSION))
-        index = _read_cached(name, identity)
+        index = _read_cached_index(name, identity)
         if index is None:
             index = scan_tar(file.fileno())
-            _write_cached(index, name, identity)
+            _write_cached_index(index, name, identity)
         return index, stamp
 
 
-def _cache_path(name: str) -> Path:
+def _get_cache_path(name: str) -> Path:
     """The cache file of a tar, by its path `name`: one for each path, so that a new index replaces the old one."""
     return get_cache_folder("shards") / f"{compute_fingerprint(name)}.npz"
 
 
-def _write_cached(index: TarIndex, name: str, identity: str) -> None:
+def _write_cached_index(index: TarIndex, name: str, identity: str) -> None:
     """Write an index to the cache file of the tar `name`; `identity` says which content of the tar it is of.
 
     Failure is ignored, because a scan is always possible.
     """
-    columns = {field: getattr(index, field) for field in ARRAY_NAMES}
-    columns["damage"], columns["hint"] = np.array(index.damage), np.array(index.hint)
-    columns["extensions"] = np.array(json.dumps(index.extensions))
-    columns["prefix"] = np.frombuffer(index.prefix, np.uint8)
+    arrays = {field: getattr(index, field) for field in ARRAY_NAMES}
+    arrays["damage"], arrays["hint"] = np.array(index.damage), np.array(index.hint)
+    arrays["extensions"] = np.array(json.dumps(index.extensions))
+    arrays["prefix"] = np.frombuffer(index.prefix, np.uint8)
 
-    def write(temporary: Path) -> None:
+    def write_arrays(temporary: Path) -> None:
         with open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, identity=np.array(identity), **columns)
+            np.savez(file, allow_pickle=False, identity=np.array(identity), **arrays)
 
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
-        atomic_write(_cache_path(name), write)
+        atomic_write(_get_cache_path(name), write_arrays)
 
 
-def _read_cached(name: str, identity: str) -> TarIndex | None:
-    """The cached index of the tar `name`; None if there is none, it is damaged, or it has another identity."""
+def _read_cached_index(name: str, identity: str) -> TarIndex | None:
+    """Read the index of the tar `name` from the cache; None if there is none, it is damaged, or of another identity."""
     try:
         # opened here, because numpy leaves a corrupt file open
-        with open(_cache_path(name), "rb") as file, np.load(file, allow_pickle=False) as columns:
-            if str(columns["identity"]) != identity:
+        with open(_get_cache_path(name), "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if str(arrays["identity"]) != identity:
                 return None
             return TarIndex(
-                **{field: columns[field] for field in ARRAY_NAMES},
-                prefix=columns["prefix"].tobytes(),
-                extensions=tuple(json.loads(str(columns["extensions"]))),
-                damage=str(columns["damage"]),
-                hint=str(columns["hint"]),
+                **{field: arrays[field] for field in ARRAY_NAMES},
+                prefix=arrays["prefix"].tobytes(),
+                extensions=tuple(json.loads(str(arrays["extensions"]))),
+                damage=str(arrays["damage"]),
+                hint=str(arrays["hint"]),
             )
     except Exception:  # a corrupt file can raise anything, and a scan is always possible
         return None
 
 
 def _make_hint(keys: list[bytes], links: list[bytes]) -> str:
-    """`hint` of an index, from the keys of all samples and the names of links that were skipped."""
+    """The `hint` of a `TarIndex`, from the keys of all samples and the names of links that were skipped."""
     if len(set(keys)) < len(keys):
         return HINT_SCATTERED
     return HINT_LINK.format(decode_name(links[0])) if links else ""
 
 
 def _pack_keys(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """(`prefix`, `keys`, `key_ends`) of an index; see `TarIndex`."""
+    """Pack the keys of samples into arrays: (`prefix`, `keys`, `key_ends`) of a `TarIndex`."""
     # The common beginning of the smallest and the largest key is that of all keys.
     first, last = (min(keys), max(keys)) if keys else (b"", b"")
-    shared = 0
-    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
-        shared += 1
-    rests = [key[shared:] for key in keys]
+    prefix_length = 0
+    while prefix_length < min(len(first), len(last)) and first[prefix_length] == last[prefix_length]:
+        prefix_length += 1
+    rests = [key[prefix_length:] for key in keys]
     ends = np.cumsum([0, *map(len, rests)], dtype=np.int64)
-    return first[:shared], np.frombuffer(b"".join(rests), np.uint8), ends
+    return first[:prefix_length], np.frombuffer(b"".join(rests), np.uint8), ends

@@ -68,9 +68,10 @@ class TarStream:
     ) -> None:
         self.fields = SampleFields(captions, images)
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        self.shards = tuple(dict.fromkeys(shard for one in patterns for shard in _expand_addresses(one)))
+        shards = (shard for one_pattern in patterns for shard in _expand_addresses(one_pattern))
+        self.shards = tuple(dict.fromkeys(shards))  # each once
         if not self.shards:
-            raise FileNotFoundError("no shards were given")
+            raise FileNotFoundError("no shards were given: the list of patterns is empty")
         self.name = redact_secrets(patterns[0]) + (f", and {len(patterns) - 1} more" if patterns[1:] else "")
 
     def fingerprint(self) -> str:
@@ -98,12 +99,15 @@ class TarStream:
         """
         if skip < 0:
             raise ValueError(f"skip must be 0 or more, not {skip}")
-        return self._read(self.shards[shard], skip)
+        return self._iter_shard(self.shards[shard], skip)
 
-    def _read(self, url: str, skip: int) -> Iterator[Sample | SampleError]:
-        """`read` of the shard at an address. If not one byte comes, waits and tries again, as RETRY_SECONDS says."""
+    def _iter_shard(self, url: str, skip: int) -> Iterator[Sample | SampleError]:
+        """`read` of the shard at an address. If not one byte comes, it waits and tries again, as RETRY_SECONDS says.
+
+        OSError after the last try.
+        """
         location = redact_secrets(url)
-        for wait in (*RETRY_SECONDS, None):
+        for wait in (*RETRY_SECONDS, None):  # None: the last try
             try:
                 with open_stream(url) as file:
                     for sample in iter_samples(StreamReader(file), skip):
@@ -122,7 +126,7 @@ class TarStream:
                 time.sleep(wait)
 
     def _make_sample(self, sample: TarSample, location: str) -> Sample | SampleError:
-        """A sample from its files, or the record of why it is bad."""
+        """Make a sample from its files; if it is bad, the record of why."""
         try:
             require_unique_extensions(sample.extensions, location)
             return self.fields.make_sample(sample.key, location, sample.files)
@@ -156,11 +160,11 @@ def open_stream(url: str) -> Iterator[io.BufferedReader]:
     assert process.stdout is not None
     # Worker shutdown: a worker process exits without collecting its generators, so `finally` would not run there and
     # the command would stay. Finalize runs at the exit of this process too, and never in a fork of it.
-    end = Finalize(None, _end_command, (process,), exitpriority=0)
+    end_command = Finalize(None, _end_command, (process,), exitpriority=0)
     try:
         yield io.BufferedReader(_WatchedPipe(process.stdout.fileno(), process), 2**18)
     finally:
-        end()
+        end_command()
         process.stdout.close()
 
 
@@ -200,7 +204,7 @@ class _WatchedPipe(io.RawIOBase):
         UnreachableError or TarDamageError if no data comes for STALL_SECONDS, or if the process has failed.
         """
         if not self._poll.poll(STALL_SECONDS * 1000):
-            raise self._make_error(f"no data for {STALL_SECONDS:g} s")
+            raise self._make_stream_error(f"no data for {STALL_SECONDS:g} s")
         count = os.readv(self._descriptor, [buffer])
         self._offset += count
         if not count and self._process is not None:
@@ -208,18 +212,18 @@ class _WatchedPipe(io.RawIOBase):
         return count
 
     def _check_exit(self, process: Popen[bytes]) -> None:
-        """Wait for the process to end, kill what it started, and raise the error of a stream if it has failed."""
+        """Wait for the process to end, and kill what it started; raise `_make_stream_error` if it has failed."""
         try:
             code = process.wait(STALL_SECONDS)
         except TimeoutExpired:
             message = f"the command closed its output but did not end within {STALL_SECONDS:g} s"
-            raise self._make_error(message) from None
+            raise self._make_stream_error(message) from None
         _kill_group(process)  # at once, while its process id can't be reused
         if code:
-            raise self._make_error(f"the command that reads it failed (exit code {code})")
+            raise self._make_stream_error(f"the command that reads it failed (exit code {code})")
 
-    def _make_error(self, message: str) -> Exception:
-        """TarDamageError if some bytes came, else UnreachableError, after which the shard is tried again."""
+    def _make_stream_error(self, message: str) -> Exception:
+        """Make the error of this stream: TarDamageError if some bytes came, else UnreachableError, to try again."""
         return TarDamageError(message, self._offset) if self._offset else UnreachableError(message)
 
 
@@ -265,7 +269,10 @@ def _kill_group(process: Popen[bytes]) -> None:
 
 
 def _make_command(url: str) -> tuple[str | list[str], bytes]:
-    """(command, standard input) to read an address: a shell command, or a program and its arguments as a list."""
+    """Make the command that reads an address: (command, its standard input).
+
+    The command is a text for the shell, or a list of a program and its arguments.
+    """
     scheme, rest = url.split(":", 1)
     if scheme == "pipe":
         return rest, b""
@@ -273,14 +280,14 @@ def _make_command(url: str) -> tuple[str | list[str], bytes]:
         return ["aws", "s3", "cp", url, "-"], b""
     if scheme == "gs":
         return ["gsutil", "cat", url], b""
-    if scheme != "hf":
+    if scheme != "hf":  # http or https
         return [*CURL, url], b""
     address, config = _resolve_hub_file(url)
     return [*CURL, "-K", "-", address], config
 
 
 def _resolve_hub_file(url: str) -> tuple[str, bytes]:
-    """(URL of a file of the hub, curl's configuration with the token, b"" without one).
+    """Find where curl gets a file of the hub: (URL, curl's configuration with the token; b"" without a token).
 
     The token is not among curl's arguments, because all users of the machine can see those. With a token, the hub is
     asked to resolve the address; without one, no request is made if the address has the usual form.
@@ -298,7 +305,7 @@ def _resolve_hub_file(url: str) -> tuple[str, bytes]:
 
 
 def _expand_addresses(pattern: str) -> list[str]:
-    """The shards of an address with braces, or of a pattern of paths on disk; the scheme in lower case.
+    """List the shards of an address with braces, or of a pattern of paths on disk; the scheme in lower case.
 
     ValueError, with secrets redacted, if the scheme or the braces are wrong; FileNotFoundError if a path is missing.
     """
@@ -307,7 +314,7 @@ def _expand_addresses(pattern: str) -> list[str]:
     scheme = pattern.split(":", 1)[0].lower()
     if scheme not in SCHEMES:
         raise ValueError(
-            f"{redact_secrets(pattern)}: {scheme} is not one of {SCHEMES}, and it is not a path on disk"
+            f"{redact_secrets(pattern)}: {scheme} is not one of {SCHEMES}. Use one of them, or a path on disk."
         )
     pattern = scheme + pattern[len(scheme) :]
     if scheme == "pipe" and not pattern[5:].strip():
