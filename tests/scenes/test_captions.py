@@ -9,7 +9,7 @@ from scipy.stats import chisquare, spearmanr
 from prolip.scenes import World
 from prolip.scenes.ambiguity import log_ambiguity
 from prolip.scenes.captions import (
-    EXACT,
+    EXACT_ATTRIBUTES,
     NUM_LEVELS,
     get_position,
     make_caption,
@@ -152,7 +152,7 @@ def test_description_states_every_relation():
 
 
 def stated_attributes(pattern):
-    """What an exact pattern tells, by the names of EXACT."""
+    """What an exact pattern tells, by the names of EXACT_ATTRIBUTES."""
     shape = "family" if pattern.shape in FAMILIES else "shape"
     stated = {
         shape: pattern.shape,
@@ -169,7 +169,7 @@ def test_level_2_follows_attribute_probabilities(world):
         make_caption(world.draw_scene(10, i), 2, RandomDraws(10, i, 1), world).meaning for i in range(1500)
     )
     counts = Counter(stated_attributes(obj) for meaning in drawn for obj in meaning.objects)
-    shares = {frozenset(names): share for names, share in EXACT.items()}
+    shares = {frozenset(names): share for names, share in EXACT_ATTRIBUTES.items()}
     assert sum(shares.values()) == pytest.approx(1)
     assert counts.keys() == shares.keys()
     assert chisquare([counts[n] for n in shares], [1500 * share for share in shares.values()]).pvalue > 1e-4

@@ -69,13 +69,13 @@ def _compute_object_probability(
     weights = signature_probabilities[signatures].prod(axis=0)  # (S,)
     placements = list(permutations([divmod(cell, world.grid) for cell in range(world.grid**2)], count))
     satisfied = np.zeros((len(placements), len(weights)), dtype=bool)
-    for chosen in permutations(range(count), len(patterns)):  # the object of each pattern
+    for chosen in permutations(range(count), len(patterns)):  # chosen[i]: the object that pattern i refers to
         well_placed = [
             _is_well_placed(cells, chosen, patterns, relations, world.grid) for cells in placements
         ]
         matching = np.ones(len(weights), dtype=bool)
         for bit, obj in enumerate(chosen):
-            matching &= signatures[obj] >> bit & 1 == 1
+            matching &= ((signatures[obj] >> bit) & 1) == 1
         satisfied |= np.array(well_placed)[:, None] & matching
     return float((satisfied @ weights).mean())
 
@@ -98,7 +98,7 @@ def _is_well_placed(
 ) -> bool:
     """Whether a placement satisfies all positions and relations.
 
-    cells:  (row, column) of each object. chosen: the object that each pattern refers to. grid: cells per side.
+    cells: (row, column) of each object. chosen: the object that each pattern refers to. grid: cells per side.
     """
     return all(
         pattern.matches_cell(*cells[i], grid) for i, pattern in zip(chosen, patterns, strict=True)

@@ -29,9 +29,15 @@ class NoisyCaptions:
             world: The world of the scenes.
             seed: Seed of the choice of false captions and of all captions.
             false_fraction: Fraction of false captions, from 0 to below 1; above 0 only with two scenes or more.
+
+        Raises:
+            ValueError: Captions shall be false, but there are fewer than two scenes.
         """
         if false_fraction and len(scenes) < 2:
-            raise ValueError("false captions are those of other scenes: there must be at least two scenes")
+            raise ValueError(
+                f"false_fraction {false_fraction} needs at least two scenes, not {len(scenes)}: "
+                "a false caption is drawn for another scene"
+            )
         self._scenes, self._world, self._seed, self._false_fraction = scenes, world, seed, false_fraction
 
     @cached_property
@@ -55,7 +61,7 @@ class NoisyCaptions:
             A true caption, or one that was drawn for other scenes until it was false of this one.
         """
         scene, draws = self._scenes[index], RandomDraws(self._seed, index, CAPTION_STREAM)
-        fractions = LEVEL_FRACTIONS[1:]
+        fractions = LEVEL_FRACTIONS[1:]  # no level 0, which is true of every scene
         level = 1 + draws.categorical([fraction / sum(fractions) for fraction in fractions])
         caption = make_caption(scene, level, draws, self._world)
         while not self.is_correct(index) and is_true(caption.meaning, scene):

@@ -62,12 +62,13 @@ def make_caption_chain(scene: Scene, draws: RandomDraws, world: World) -> tuple[
         Four captions, of levels 0 to 3.
     """
     objects = _shuffle_objects(scene, draws)
-    exact = _draw_exact(objects[0], scene.grid, draws)
+    exact = _draw_exact_pattern(objects[0], scene.grid, draws)
     meanings = (
         _draw_tautology(scene, draws, world),
-        CaptionMeaning((_draw_broad(exact, draws),)),
+        CaptionMeaning((_draw_broad_pattern(exact, draws),)),
         CaptionMeaning((exact,)),
-        _draw_full(scene, objects, draws, world, placed=exact.position is not None),
+        # a position that the exact caption states must be stated here too, or this caption wouldn't entail it
+        _draw_full_meaning(scene, objects, draws, world, needs_position=exact.position is not None),
     )
     return tuple(Caption(verbalize(meaning, draws), meaning, level) for level, meaning in enumerate(meanings))
 
@@ -145,7 +146,9 @@ def iter_true_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
     yield CaptionMeaning(background=scene.background)
     yield CaptionMeaning(style=scene.style)
     yield from dict.fromkeys(
-        CaptionMeaning((pattern,)) for obj in scene.objects for pattern in _generalize_object(obj, scene.grid)
+        CaptionMeaning((pattern,))
+        for obj in scene.objects
+        for pattern in _iter_matching_patterns(obj, scene.grid)
     )
     yield from dict.fromkeys(_iter_pair_meanings(scene))
 
@@ -160,11 +163,11 @@ def get_position(obj: SceneObject, grid: int) -> str:
     Returns:
         A key of POSITIONS.
     """
-    return _position_names(obj.row, obj.column, grid)[-1]
+    return _find_position_names(obj.row, obj.column, grid)[-1]
 
 
 @lru_cache(maxsize=32)
-def _position_names(row: int, column: int, grid: int) -> tuple[str, ...]:
+def _find_position_names(row: int, column: int, grid: int) -> tuple[str, ...]:
     """Every name of a cell, the most specific last. (The middle of a side of a 3 x 3 grid is "top", "left", ...)"""
     names = [
         position for position in POSITIONS if ObjectPattern(position=position).matches_cell(row, column, grid)
@@ -180,19 +183,23 @@ def _make_full_patterns(scene: Scene) -> tuple[ObjectPattern, ...]:
 
 
 def _draw_tautology(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
-    """State what is always true: it is an image, or there is an object in it. (The arguments of MEANING_SAMPLERS.)"""
+    """State what is always true: it is an image, or there is an object in it.
+
+    Takes `scene` and `world`, which it doesn't need, as all MEANING_SAMPLERS do.
+    """
     return CaptionMeaning() if draws.bernoulli(0.2) else CaptionMeaning((ObjectPattern(),))
 
 
-EXACT = {("shape", "color"): 0.4, ("shape",): 0.1, ("color",): 0.1, ("shape", "size"): 0.08,
-         ("color", "size"): 0.08, ("family", "color"): 0.06, ("shape", "position"): 0.06, ("color", "position"): 0.06,
-         ("size", "position"): 0.06}  # fmt: skip
-"""Probability that an exact caption states each of these sets of attributes."""
+EXACT_ATTRIBUTES = {
+    ("shape", "color"): 0.4, ("shape",): 0.1, ("color",): 0.1, ("shape", "size"): 0.08, ("color", "size"): 0.08,
+    ("family", "color"): 0.06, ("shape", "position"): 0.06, ("color", "position"): 0.06, ("size", "position"): 0.06,
+}  # fmt: skip
+"""Sets of attributes that an exact caption states -> probability."""
 
 
-def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPattern:
-    """A pattern that states one or two attributes of an object, chosen by EXACT. grid: cells per side."""
-    stated = tuple(EXACT)[draws.categorical(tuple(EXACT.values()))]
+def _draw_exact_pattern(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPattern:
+    """A pattern that states one or two attributes of an object, chosen by EXACT_ATTRIBUTES. grid: cells per side."""
+    stated = tuple(EXACT_ATTRIBUTES)[draws.categorical(tuple(EXACT_ATTRIBUTES.values()))]
     # the exact shape, or its family, or neither
     shape = obj.shape if "shape" in stated else FAMILY_BY_SHAPE[obj.shape] if "family" in stated else None
     return ObjectPattern(
@@ -203,8 +210,8 @@ def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPatter
     )
 
 
-def _draw_broad(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
-    """A pattern of one attribute of an exact pattern, made broad: strictly more general than the pattern."""
+def _draw_broad_pattern(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
+    """A pattern that states one attribute of `exact`, by a broader word where there is one: "circle" -> "round"."""
     choices = []
     if exact.shape is not None:
         choices.append(ObjectPattern(shape=FAMILY_BY_SHAPE.get(exact.shape, exact.shape)))
@@ -217,58 +224,59 @@ def _draw_broad(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
     return draws.choice(choices)
 
 
-def _draw_full(
-    scene: Scene, objects: list[SceneObject], draws: RandomDraws, world: World, placed: bool = False
+def _draw_full_meaning(
+    scene: Scene, objects: list[SceneObject], draws: RandomDraws, world: World, needs_position: bool = False
 ) -> CaptionMeaning:
-    """State the first object in full, and at least one of: another object, a position, a style, a background, a count.
+    """State shape, color and size of the first object, and at least one of: its position, a second object, style, ...
 
-    objects: those of the scene, in the order in which they are stated. placed: the position is always stated.
+    objects: those of the scene, in random order. needs_position: the position of the first object is always stated.
     """
     first, *others = objects
-    another = bool(others) and draws.bernoulli(0.6)  # whether a second object is stated
+    states_second = bool(others) and draws.bernoulli(0.6)
     style = scene.style if draws.bernoulli(0.3) and "style" in world.varying_attributes else None
     background = (
         scene.background if draws.bernoulli(0.2) and "background" in world.varying_attributes else None
     )
     count = len(objects) if draws.bernoulli(0.15) and "count" in world.varying_attributes else None
-    says_nothing_more = not another and style is None and background is None and count is None
-    states_position = draws.bernoulli(0.3) or says_nothing_more or placed
+    says_nothing_more = not states_second and style is None and background is None and count is None
+    states_position = draws.bernoulli(0.3) or says_nothing_more or needs_position
     position = get_position(first, scene.grid) if states_position else None
     patterns: tuple[ObjectPattern, ...] = (ObjectPattern(first.shape, first.color, first.size, position),)
     relations: frozenset[SpatialRelation] = frozenset()
-    if another:
-        other, relations = _draw_neighbor(first, others[0], draws)
-        patterns += (other,)
+    if states_second:
+        second, relations = _draw_second_object(first, others[0], draws)
+        patterns += (second,)
     return CaptionMeaning(patterns, relations, count, background, style)
 
 
-def _draw_neighbor(
+def _draw_second_object(
     first: SceneObject, second: SceneObject, draws: RandomDraws
 ) -> tuple[ObjectPattern, frozenset[SpatialRelation]]:
-    """A pattern of a second object and, with probability 0.8, its relation to the first (index 0; the second is 1)."""
-    other = ObjectPattern(second.shape, second.color, second.size if draws.bernoulli(0.5) else None)
+    """A pattern of a second object and, with probability 0.8, one relation between it (index 1) and the first (0)."""
+    pattern = ObjectPattern(second.shape, second.color, second.size if draws.bernoulli(0.5) else None)
     candidates = [
         SpatialRelation(i, kind, 1 - i)
         for i, (a, b) in enumerate(((first, second), (second, first)))
         for kind in ("above", "left of")
         if _is_related(kind, a, b)
     ]
-    return other, frozenset([draws.choice(candidates)]) if draws.bernoulli(0.8) else frozenset()
+    return pattern, frozenset([draws.choice(candidates)]) if draws.bernoulli(0.8) else frozenset()
 
 
 def _draw_broad_meaning(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
     """State one broad attribute, mostly of an object, sometimes of the whole scene."""
     obj = draws.choice(scene.objects)
-    kind = draws.categorical((0.7, 0.1, 0.1, 0.1))
-    if kind == 1 and "count" in world.varying_attributes:
+    statement = ("attribute", "count", "style", "position")[draws.categorical((0.7, 0.1, 0.1, 0.1))]
+    # a count or style that doesn't vary in the world is not stated: then it is an attribute too
+    if statement == "count" and "count" in world.varying_attributes:
         return CaptionMeaning(count=len(scene.objects))
-    if kind == 2 and "style" in world.varying_attributes:
+    if statement == "style" and "style" in world.varying_attributes:
         return CaptionMeaning(style=scene.style)
-    if kind == 3:
+    if statement == "position":
         return CaptionMeaning(
             (ObjectPattern(position=draws.choice(POSITIONS[get_position(obj, scene.grid)])),)
         )
-    return CaptionMeaning((_draw_broad(_draw_exact(obj, scene.grid, draws), draws),))
+    return CaptionMeaning((_draw_broad_pattern(_draw_exact_pattern(obj, scene.grid, draws), draws),))
 
 
 def _shuffle_objects(scene: Scene, draws: RandomDraws) -> list[SceneObject]:
@@ -277,18 +285,20 @@ def _shuffle_objects(scene: Scene, draws: RandomDraws) -> list[SceneObject]:
 
 
 def _is_related(kind: str, first: SceneObject, second: SceneObject) -> bool:
-    """Whether `first` is above or left of (the kind) `second`."""
+    """Whether `first` is above (kind "above") or left of (kind "left of") `second`."""
     return satisfies_relation(kind, (first.row, first.column), (second.row, second.column))
 
 
-def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> Iterator[ObjectPattern]:
-    """Yield every pattern that matches an object; without positions if `positions` is False. grid: cells per side."""
-    positions_of_object = _position_names(obj.row, obj.column, grid) if positions else ()
+def _iter_matching_patterns(
+    obj: SceneObject, grid: int, with_positions: bool = True
+) -> Iterator[ObjectPattern]:
+    """Yield every pattern that matches an object, or every one that states no position. grid: cells per side."""
+    positions = _find_position_names(obj.row, obj.column, grid) if with_positions else ()
     for words in product(
         (None, FAMILY_BY_SHAPE[obj.shape], obj.shape),
         (None, TONE_BY_COLOR[obj.color], obj.color),
         (None, obj.size),
-        (None, *positions_of_object),
+        (None, *positions),
     ):
         yield ObjectPattern(*words)
 
@@ -302,8 +312,8 @@ def _iter_pair_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
             if _is_related(kind, first, second)
         ]
         for patterns in product(
-            _generalize_object(first, scene.grid, positions=False),
-            _generalize_object(second, scene.grid, positions=False),
+            _iter_matching_patterns(first, scene.grid, with_positions=False),
+            _iter_matching_patterns(second, scene.grid, with_positions=False),
         ):
             for relations in (frozenset[SpatialRelation](), *candidates):
                 yield CaptionMeaning(patterns, relations)
@@ -313,8 +323,8 @@ MEANING_SAMPLERS: tuple[Callable[[Scene, RandomDraws, World], CaptionMeaning], .
     _draw_tautology,
     _draw_broad_meaning,
     lambda scene, draws, world: CaptionMeaning(
-        (_draw_exact(draws.choice(scene.objects), scene.grid, draws),)
+        (_draw_exact_pattern(draws.choice(scene.objects), scene.grid, draws),)
     ),
-    lambda scene, draws, world: _draw_full(scene, _shuffle_objects(scene, draws), draws, world),
+    lambda scene, draws, world: _draw_full_meaning(scene, _shuffle_objects(scene, draws), draws, world),
 )
-"""By level: draws a meaning that is true of a scene."""
+"""By level: a function that draws a meaning that is true of a scene."""

@@ -29,7 +29,7 @@ def generalize(
     if meaning in (CaptionMeaning(), CaptionMeaning((ObjectPattern(),))):
         return None
     fraction = draws.choice(REMOVED_FRACTIONS)
-    while True:
+    while True:  # until a draw changes something
         general = _remove_statements(meaning, fraction, broader, draws)
         if general != meaning:
             return general
@@ -66,19 +66,21 @@ def _remove_statements(
 def _generalize_pattern(
     pattern: ObjectPattern, fraction: float, broader: float, draws: RandomDraws
 ) -> ObjectPattern:
-    """Keep each word of a pattern, make it broader or remove it; see `_remove_statements`."""
+    """A pattern whose words are those of `pattern`, broader or removed; see `_remove_statements`."""
 
     def generalize_word(word: str | None, broader_words: tuple[str, ...]) -> str | None:
-        """The word, one of the broader words, or None."""
+        """The word itself, one of the broader words, or None (removed); consumes draws."""
         if word is None or not draws.bernoulli(fraction):
             return word
         return draws.choice(broader_words) if broader_words and draws.bernoulli(broader) else None
 
     shape, color, position = pattern.shape, pattern.color, pattern.position
-    parts = POSITIONS[position] if position is not None else ()
+    broader_positions = POSITIONS[position] if position is not None else ()
+    if len(broader_positions) == 1:  # "top" is elementary: it combines only itself
+        broader_positions = ()
     return ObjectPattern(
         generalize_word(shape, (FAMILY_BY_SHAPE[shape],) if shape in FAMILY_BY_SHAPE else ()),
         generalize_word(color, (TONE_BY_COLOR[color],) if color in TONE_BY_COLOR else ()),
         generalize_word(pattern.size, ()),
-        generalize_word(position, parts if len(parts) > 1 else ()),
+        generalize_word(position, broader_positions),
     )

@@ -51,8 +51,8 @@ def prepare_evaluation_sets(
 
 
 def _replace_settings(spec: str, length: int, seed: int) -> str:
-    """The same scenes with another length and seed, and with the default number of captions."""
+    """The address with another length and seed, and without `general=` and `captions=`, so that defaults apply."""
     world, *settings = spec.split(",")
-    replaced = ("length", "seed", "general", "captions")
-    others = [setting for setting in settings if setting.partition("=")[0] not in replaced]
-    return ",".join([world, *others, f"length={length}", f"seed={seed}"])
+    dropped = ("length", "seed", "general", "captions")
+    kept = [setting for setting in settings if setting.partition("=")[0] not in dropped]
+    return ",".join([world, *kept, f"length={length}", f"seed={seed}"])

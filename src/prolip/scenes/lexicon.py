@@ -148,6 +148,8 @@ Symbol = tuple[str, object]
 def make_phrase_table() -> dict[tuple[str, ...], Symbol]:
     """Make the table of all phrases of captions.
 
+    No phrase has two different symbols, so the order of the entries doesn't matter.
+
     Returns:
         Phrase, as a tuple of words -> its symbol (kind, value) for the parser.
     """
@@ -167,8 +169,8 @@ def make_phrase_table() -> dict[tuple[str, ...], Symbol]:
     for count in NUMBERS:
         table |= dict.fromkeys(count_phrases(count), ("count", count))
     for background in BACKGROUNDS:
-        spoken = (f"{background} background", f"background is {background}", *background_phrases(background))
-        table |= dict.fromkeys(spoken, ("background", background))
+        phrases = (f"{background} background", f"background is {background}", *background_phrases(background))
+        table |= dict.fromkeys(phrases, ("background", background))
     table |= {style: ("style", style) for style in STYLES}
     for number, ordinal in enumerate(ORDINALS):
         table |= {f"the {ordinal} {noun}": ("reference", number) for noun in NOUNS}

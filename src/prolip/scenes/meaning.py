@@ -103,7 +103,7 @@ class ObjectPattern:
             True if the position matches.
         """
         return self.position is None or all(
-            _is_at(part, row, column, grid) for part in POSITIONS[self.position]
+            _is_at(elementary, row, column, grid) for elementary in POSITIONS[self.position]
         )
 
     def matches(self, obj: SceneObject, grid: int) -> bool:
@@ -173,11 +173,12 @@ class CaptionMeaning:
         for first, kind, second in self.relations:
             if not 0 <= min(first, second) <= max(first, second) < len(self.objects) or first == second:
                 raise ValueError(
-                    f"CaptionMeaning: a relation must be between two of its objects, not {first} and {second}"
+                    "CaptionMeaning: a relation must be between two of its objects, by their indices from 0 to "
+                    f"{len(self.objects) - 1}, not {first} and {second}"
                 )
             require_choice(kind, ("above", "left of"), "CaptionMeaning: relation")
         if len(self.objects) > 1:
-            objects, relations = min(_orders(self.objects, self.relations), key=_sorting_key)
+            objects, relations = min(_iter_orders(self.objects, self.relations), key=_make_sorting_key)
             object.__setattr__(self, "objects", objects)
             object.__setattr__(self, "relations", relations)
 
@@ -200,7 +201,8 @@ def is_true(meaning: CaptionMeaning, scene: Scene) -> bool:
     return any(
         all(pattern.matches(obj, scene.grid) for pattern, obj in zip(meaning.objects, chosen, strict=True))
         and all(
-            satisfies_relation(kind, _cell(chosen[i]), _cell(chosen[j])) for i, kind, j in meaning.relations
+            satisfies_relation(kind, _get_cell(chosen[i]), _get_cell(chosen[j]))
+            for i, kind, j in meaning.relations
         )
         for chosen in permutations(scene.objects, len(meaning.objects))
     )
@@ -236,16 +238,16 @@ def entails(specific: CaptionMeaning, general: CaptionMeaning) -> bool:
     for name in ("background", "style", "count"):
         if getattr(general, name) not in (None, getattr(specific, name)):
             return False
-    known = list(specific.objects)
+    objects = list(specific.objects)
     # objects of which nothing but their number is stated; a scene has at least one
-    known += [ObjectPattern()] * (max(specific.count or 1, len(known)) - len(known))
+    objects += [ObjectPattern()] * (max(specific.count or 1, len(objects)) - len(objects))
     return any(
-        all(known[i].entails(pattern) for i, pattern in zip(chosen, general.objects, strict=True))
+        all(objects[i].entails(pattern) for i, pattern in zip(chosen, general.objects, strict=True))
         and all(
             SpatialRelation(chosen[i], kind, chosen[j]) in specific.relations
             for i, kind, j in general.relations
         )
-        for chosen in permutations(range(len(known)), len(general.objects))
+        for chosen in permutations(range(len(objects)), len(general.objects))
     )
 
 
@@ -253,7 +255,9 @@ Order = tuple[tuple[ObjectPattern, ...], frozenset[SpatialRelation]]
 """The objects of a meaning in some order, and the relations between them by their indices in it."""
 
 
-def _orders(objects: tuple[ObjectPattern, ...], relations: frozenset[SpatialRelation]) -> Iterator[Order]:
+def _iter_orders(
+    objects: tuple[ObjectPattern, ...], relations: frozenset[SpatialRelation]
+) -> Iterator[Order]:
     """Yield the same objects in every order, with the indices of their relations adapted."""
     for order in permutations(range(len(objects))):
         new_index = {old: new for new, old in enumerate(order)}
@@ -261,8 +265,8 @@ def _orders(objects: tuple[ObjectPattern, ...], relations: frozenset[SpatialRela
         yield tuple(objects[old] for old in order), renumbered
 
 
-def _sorting_key(order: Order) -> tuple[object, ...]:
-    """Key by which the smallest order is the canonical one."""
+def _make_sorting_key(order: Order) -> tuple[object, ...]:
+    """The key by which orders are compared; the smallest is the canonical one."""
     objects, relations = order
     words = [
         (pattern.shape or "", pattern.color or "", pattern.size or "", pattern.position or "")
@@ -277,21 +281,21 @@ def _covers(word: str | None, value: str | None, groups: Mapping[str, Sequence[s
 
 
 def _is_within(position: str, wider: str) -> bool:
-    """Whether a position lies in a wider one: "top left" in "top"."""
+    """Whether a position lies in another, as "top left" in "top"; a position lies in itself."""
     return set(POSITIONS[wider]) <= set(POSITIONS[position])
 
 
-def _is_at(part: str, row: int, column: int, grid: int) -> bool:
-    """Whether a cell is at an elementary position (a part of POSITIONS). grid: cells per side."""
+def _is_at(elementary: str, row: int, column: int, grid: int) -> bool:
+    """Whether a cell is at an elementary position, such as "top" (see POSITIONS). grid: cells per side."""
     return {
         "top": row == 0,
         "bottom": row == grid - 1,
         "left": column == 0,
         "right": column == grid - 1,
         "centre": grid == 3 and row == column == 1,
-    }[part]
+    }[elementary]
 
 
-def _cell(obj: SceneObject) -> tuple[int, int]:
+def _get_cell(obj: SceneObject) -> tuple[int, int]:
     """(row, column) of an object."""
     return obj.row, obj.column

@@ -32,10 +32,10 @@ GRAY_LEVELS: Mapping[str, tuple[int, int]] = {  # of the two halves of a pattern
 RADIUS: Mapping[str, float] = {"small": 0.32, "large": 0.45}  # as a fraction of a cell
 STRETCHES = (0.95, 1.0, 1.05)  # factors of the radius
 ANGLES = (-0.12, -0.06, 0.0, 0.06, 0.12)  # radians
-HUE_JITTER = 8  # gray levels
+LEVEL_JITTER = 8  # largest random change of a channel, in gray levels
 PATTERN_PERIODS = 6  # stripes or squares per side
 BLUR_SIDE = 64  # pixels per side at which an image is blurred
-BLOCKS = 16  # per side of a pixelated image
+BLOCKS = 16  # uniform squares per side of a pixelated image
 NOISE = 18.0  # standard deviation in gray levels
 NOISE_SIDE = 512  # pixels per side of the fixed noise that images take crops of
 
@@ -52,10 +52,10 @@ def render(scene: Scene, size: int) -> Image.Image:
     """
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)
-    canvas = _background(scene.background, size, draws)
-    for sprite in _sprites(scene, size, draws):
+    canvas = _make_background(scene.background, size, draws)
+    for sprite in _iter_sprites(scene, size, draws):
         canvas.paste(sprite.color, (sprite.left, sprite.top), sprite.cover)
-    return FINISH[scene.style](canvas, draws)
+    return FINISHES[scene.style](canvas, draws)
 
 
 def render_masks(scene: Scene, size: int) -> np.ndarray:
@@ -71,13 +71,13 @@ def render_masks(scene: Scene, size: int) -> np.ndarray:
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)
     # consumes the draws of the background, so that objects are where `render` draws them
-    _background(scene.background, size, draws)
-    shown = np.zeros((len(scene.objects), size, size), dtype=bool)
-    for mask, sprite in zip(shown, _sprites(scene, size, draws), strict=True):
+    _make_background(scene.background, size, draws)
+    masks = np.zeros((len(scene.objects), size, size), dtype=bool)
+    for mask, sprite in zip(masks, _iter_sprites(scene, size, draws), strict=True):
         width, height = sprite.cover.size
-        part = np.asarray(sprite.cover) >= 128
-        mask[sprite.top : sprite.top + height, sprite.left : sprite.left + width] = part
-    return shown
+        is_covered = np.asarray(sprite.cover) >= 128  # half of the pixel or more
+        mask[sprite.top : sprite.top + height, sprite.left : sprite.left + width] = is_covered
+    return masks
 
 
 class _Sprite(NamedTuple):
@@ -89,108 +89,119 @@ class _Sprite(NamedTuple):
     color: tuple[int, ...]
 
 
-def _sprites(scene: Scene, size: int, draws: RandomDraws) -> Iterator[_Sprite]:
+def _iter_sprites(scene: Scene, size: int, draws: RandomDraws) -> Iterator[_Sprite]:
     """Yield the sprites of a scene's objects, in order; each consumes draws."""
     for obj in scene.objects:
-        yield _sprite(obj, scene, size, draws)
+        yield _make_sprite(obj, scene, size, draws)
 
 
-def _sprite(obj: SceneObject, scene: Scene, size: int, draws: RandomDraws) -> _Sprite:
+def _make_sprite(obj: SceneObject, scene: Scene, size: int, draws: RandomDraws) -> _Sprite:
     """The sprite of an object, inside its cell of the grid.
 
     size: side of the image in pixels. draws: give the object's exact size, angle, position and color.
     """
     cell = size / scene.grid  # side of a cell in pixels
+    # at most half of a cell, so that the sprite fits into it
     radius = min(RADIUS[obj.size] * cell * draws.choice(STRETCHES), (int(cell) - 1) / 2)
     cover = rasterize_shape(obj.shape, round(radius, 3), draws.choice(ANGLES), scene.style == "outlined")
-    margin = max(0, int(cell) - cover.width)  # so that a sprite stays inside its cell
+    margin = max(0, int(cell) - cover.width)  # pixels by which the sprite may move inside its cell
     # somewhere in the middle half of the margin
     top, left = (
         int(position * cell) + margin // 4 + draws.randbelow(margin // 2 + 1)
         for position in (obj.row, obj.column)
     )
-    return _Sprite(cover, top, left, tuple(_jitter(level, draws) for level in PALETTE[obj.color]))
+    return _Sprite(cover, top, left, tuple(_jitter_level(level, draws) for level in PALETTE[obj.color]))
 
 
-def _background(name: str, size: int, draws: RandomDraws) -> Image.Image:
-    """A background of one gray level or two, jittered; a pattern starts at a random offset. size: side in pixels."""
-    shift = draws.randbelow(2 * HUE_JITTER + 1) - HUE_JITTER
+def _make_background(name: str, size: int, draws: RandomDraws) -> Image.Image:
+    """A background of one gray level or two, jittered; a pattern starts at a random offset. size: side in pixels.
+
+    Every background consumes the same number of draws.
+    """
+    shift = draws.randbelow(2 * LEVEL_JITTER + 1) - LEVEL_JITTER
     low, high = (min(255, level + shift) for level in GRAY_LEVELS[name])
     starts = draws.uniform(), draws.uniform()
     if name in ("white", "silver"):
         return Image.new("RGB", (size, size), (low, low, low))
     period = max(4, size // PATTERN_PERIODS)
     left, top = (int(start * period) for start in starts)
-    pattern = _pattern(name, size, period).crop((left, top, left + size, top + size))
+    pattern = _make_pattern(name, size, period).crop((left, top, left + size, top + size))
     pattern.putpalette([low] * 3 + [high] * 3)
     return pattern.convert("RGB")
 
 
 @lru_cache(maxsize=64)
-def _pattern(name: str, size: int, period: int) -> Image.Image:
-    """0 or 1 for the two gray levels, mode P; larger than the image by a period, so that it can start anywhere."""
+def _make_pattern(name: str, size: int, period: int) -> Image.Image:
+    """Stripes or squares: 0 or 1 for the two gray levels, mode P.
+
+    size: side of the image in pixels. period: width of a pair of stripes in pixels; the pattern is larger than the
+    image by a period, so that a crop can start anywhere in it.
+    """
     rows, columns = np.indices((size + period, size + period)) % period < period / 2
     pattern = rows if name == "striped" else rows ^ columns
     return Image.fromarray(pattern.astype(np.uint8)).convert("P")
 
 
 @lru_cache(maxsize=1)
-def _noise() -> np.ndarray:
-    """int16 (NOISE_SIDE, NOISE_SIDE, 3): noise, of which each image takes a crop."""
+def _make_noise() -> np.ndarray:
+    """int16 (NOISE_SIDE, NOISE_SIDE, 3): the fixed noise, of which each noisy image gets a crop."""
     values = np.random.Generator(np.random.PCG64(20250424)).standard_normal((NOISE_SIDE, NOISE_SIDE, 3))
     return np.rint(values * NOISE).astype(np.int16)
 
 
-def _jitter(level: int, draws: RandomDraws) -> int:
-    """A channel level, 0 to 255, changed at random by at most HUE_JITTER."""
-    return min(255, max(0, level + draws.randbelow(2 * HUE_JITTER + 1) - HUE_JITTER))
+def _jitter_level(level: int, draws: RandomDraws) -> int:
+    """A channel level, 0 to 255, changed at random by at most LEVEL_JITTER."""
+    return min(255, max(0, level + draws.randbelow(2 * LEVEL_JITTER + 1) - LEVEL_JITTER))
 
 
 def _blur(image: Image.Image, draws: RandomDraws) -> Image.Image:
-    """Blur a large image at a smaller size: it looks the same, in half the time."""
+    """A blurred copy. A large image is blurred at a smaller size: it looks the same, in half the time."""
     side = min(image.width, BLUR_SIDE)
     small = image.resize((side, side), Image.Resampling.BOX).filter(ImageFilter.GaussianBlur(side / 40))
     return small.resize(image.size, Image.Resampling.BICUBIC)
 
 
 def _add_noise(image: Image.Image, draws: RandomDraws) -> Image.Image:
-    """Add a random crop of the fixed noise."""
+    """A copy with a random crop of the fixed noise added."""
     size = image.width
     top, left = draws.randbelow(NOISE_SIDE - size + 1), draws.randbelow(NOISE_SIDE - size + 1)
-    noisy = np.asarray(image) + _noise()[top : top + size, left : left + size]
+    noisy = np.asarray(image) + _make_noise()[top : top + size, left : left + size]
     return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
 
 
 def _pixelate(image: Image.Image, draws: RandomDraws) -> Image.Image:
-    """Average blocks, BLOCKS per side."""
+    """A copy that consists of uniform blocks, BLOCKS per side, each the mean of its pixels."""
     blocks = image.resize((BLOCKS, BLOCKS), Image.Resampling.BOX)
     return blocks.resize(image.size, Image.Resampling.NEAREST)
 
 
 def _make_gray(image: Image.Image, draws: RandomDraws) -> Image.Image:
-    """Remove the colors."""
+    """A copy without colors, still RGB."""
     return image.convert("L").convert("RGB")
 
 
-def _make_blend(level: int, fraction: float) -> Callable[[Image.Image, RandomDraws], Image.Image]:
-    """A finish that blends an image with one gray level; `fraction`: weight of the image. (`Image.point` is slower.)"""
-    return lambda image, draws: Image.blend(_plain(image.width, level), image, fraction)
+def _make_blend_finish(level: int, fraction: float) -> Callable[[Image.Image, RandomDraws], Image.Image]:
+    """A function for FINISHES that blends an image with a gray level. fraction: weight of the image.
+
+    (`Image.point` would be slower.)
+    """
+    return lambda image, draws: Image.blend(_make_plain_image(image.width, level), image, fraction)
 
 
 @lru_cache(maxsize=512)
-def _plain(size: int, level: int) -> Image.Image:
+def _make_plain_image(size: int, level: int) -> Image.Image:
     """An image of one gray level. size: side in pixels."""
     return Image.new("RGB", (size, size), (level, level, level))
 
 
-FINISH: Mapping[str, Callable[[Image.Image, RandomDraws], Image.Image]] = {
+FINISHES: Mapping[str, Callable[[Image.Image, RandomDraws], Image.Image]] = {
     "clean": lambda image, draws: image,
     "outlined": lambda image, draws: image,  # the sprites are drawn as outlines
     "blurry": _blur,
-    "dark": _make_blend(0, 0.6),
-    "faded": _make_blend(225, 0.6),
+    "dark": _make_blend_finish(0, 0.6),
+    "faded": _make_blend_finish(225, 0.6),
     "noisy": _add_noise,
     "pixelated": _pixelate,
     "grey": _make_gray,
 }
-"""Style -> what is done to the whole image at the end; may consume draws."""
+"""Style -> function of the whole image, applied at the end. All take draws; only "noisy" consumes some."""

@@ -34,24 +34,24 @@ def rasterize_shape(shape: str, radius: float, angle: float, outlined: bool) -> 
     # pixels from the outline, inwards
     depth = -DISTANCES[shape](cos * x + sin * y, cos * y - sin * x) * radius
     cover = np.clip(depth + 0.5, 0, 1)
-    if outlined:
+    if outlined:  # an outline is at least 1.5 pixels wide
         cover *= np.clip(max(1.5, OUTLINE * radius) - depth + 0.5, 0, 1)
     return Image.fromarray(np.rint(cover * 255).astype(np.uint8))
 
 
-def _polygon(points: list[tuple[float, float]]) -> Distance:
-    """The signed distance function of a closed polygon, negative inside. points: its corners, in order."""
-    start = np.array(points)
-    step = np.roll(start, -1, axis=0) - start  # from each corner to the next
+def _make_polygon_distance(points: list[tuple[float, float]]) -> Distance:
+    """Make the signed distance function of a closed polygon, negative inside. points: its corners, in order."""
+    corners = np.array(points)
+    edges = np.roll(corners, -1, axis=0) - corners  # from each corner to the next
 
     def distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Signed distance to the nearest edge.
 
         A point is inside, and its distance negative, if a ray to the right crosses an odd number of edges.
         """
-        nearest = np.full(x.shape, np.inf)
+        nearest = np.full(x.shape, np.inf)  # squared distance
         inside = np.zeros(x.shape, dtype=bool)
-        for (x0, y0), (dx, dy) in zip(start, step, strict=True):
+        for (x0, y0), (dx, dy) in zip(corners, edges, strict=True):
             # the nearest point of the edge, as a fraction of its length
             along = np.clip(((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy), 0, 1)
             nearest = np.minimum(nearest, (x - x0 - along * dx) ** 2 + (y - y0 - along * dy) ** 2)
@@ -64,19 +64,19 @@ def _polygon(points: list[tuple[float, float]]) -> Distance:
     return distance
 
 
-def _circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _circle_distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Signed distance to a disk."""
     distance: np.ndarray = np.hypot(x, y) - 0.93
     return distance
 
 
-def _ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _ring_distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Signed distance to a ring."""
     distance: np.ndarray = np.abs(np.hypot(x, y) - 0.70) - 0.24
     return distance
 
 
-def _crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _crescent_distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Signed distance to a disk without a second disk, which lies to the right."""
     distance: np.ndarray = np.maximum(np.hypot(x, y) - 0.96, 0.82 - np.hypot(x - 0.5, y))
     return distance
@@ -112,14 +112,14 @@ def _heart_points(count: int) -> list[tuple[float, float]]:
 
 
 DISTANCES: Mapping[str, Distance] = {
-    "circle": _circle,
-    "ring": _ring,
-    "crescent": _crescent,
-    "heart": _polygon(_heart_points(40)),
-    "square": _polygon([(-0.78, -0.78), (0.78, -0.78), (0.78, 0.78), (-0.78, 0.78)]),
-    "triangle": _polygon([(0, -0.98), (0.92, 0.72), (-0.92, 0.72)]),
-    "star": _polygon(_star_points(5, 1.0, 0.42)),
-    "cross": _polygon(_cross_points(0.96, 0.3)),
+    "circle": _circle_distance,
+    "ring": _ring_distance,
+    "crescent": _crescent_distance,
+    "heart": _make_polygon_distance(_heart_points(40)),
+    "square": _make_polygon_distance([(-0.78, -0.78), (0.78, -0.78), (0.78, 0.78), (-0.78, 0.78)]),
+    "triangle": _make_polygon_distance([(0, -0.98), (0.92, 0.72), (-0.92, 0.72)]),
+    "star": _make_polygon_distance(_star_points(5, 1.0, 0.42)),
+    "cross": _make_polygon_distance(_cross_points(0.96, 0.3)),
 }
 """Shape -> its signed distance function. Coordinates are in radii, y points down; no shape leaves the unit circle by
 more than a corner of the square."""

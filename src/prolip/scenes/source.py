@@ -34,7 +34,9 @@ LEVEL_FRACTIONS = (0.1, 0.2, 0.5, 0.2)
 DEFAULT_LENGTH = 20_000
 """Scenes of an address without `length=`."""
 CAPTION_STREAM, GENERAL_STREAM = 1, 7
-"""Last numbers of the seeds of captions and of more general captions; `writer` uses 2 to 6. They fix the data."""
+"""Last numbers of the seeds of captions and of more general captions. They fix the data.
+
+No two streams may share a number: `tasks`, `writer` and `caption_noise` have others."""
 
 
 class Scenes:
@@ -111,11 +113,11 @@ class Scenes:
         )
 
     def draw_scene(self, index: int) -> Scene:
-        """Draw the scene at an index, without rendering it."""
+        """Draw the scene at an index, without rendering it; always the same one."""
         return self.world.draw_scene(self.seed, index)
 
     def captions(self, index: int) -> tuple[Caption, ...]:
-        """Draw the captions at an index, without rendering the scene."""
+        """Draw the captions at an index, without rendering the scene; always the same ones."""
         return self._draw_captions(self.draw_scene(index), index)
 
     def caption_annotations(self, index: int) -> tuple[CaptionAnnotation, ...]:
@@ -164,12 +166,12 @@ class Scenes:
         return is_true(parse_caption(text), self.draw_scene(index))
 
     def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
-        """All captions of the scene at an index."""
+        """Draw all captions of the scene at an index, from a random stream of their own."""
         draws = RandomDraws(self.seed, index, CAPTION_STREAM)
         return tuple(self._draw_caption(scene, draws) for _ in range(self._num_captions))
 
     def _draw_caption(self, scene: Scene, draws: RandomDraws) -> Caption:
-        """One caption: of a position only, of everything, or of a level; chosen by the settings."""
+        """Draw one caption: of a position only (`placed`), of everything (`complete`), or of a level (`levels`)."""
         if self._placed and draws.bernoulli(self._placed):
             return make_position_caption(scene, draws)
         level = draws.categorical(self.levels)
@@ -201,6 +203,7 @@ def make_tokenizer(context_length: int = 64) -> Tokenizer:
         The tokenizer.
     """
     words = sorted({word for phrase in make_phrase_table() for word in phrase})
+    # Twice, since `train_bpe` merges only pairs that occur twice. The vocabulary ends far below its largest size.
     return train_bpe([" ".join(words)] * 2, vocab_size=2**14, context_length=context_length)
 
 
@@ -216,9 +219,10 @@ def open_source(spec: str) -> Scenes:
     Raises:
         ValueError: A setting is unknown or has no valid value.
     """
-    world, values = parse_spec(spec)
-    unseen = values.pop("unseen", 0)
-    return Scenes(get_world(world, unseen) if unseen else world, **values)
+    world, settings = parse_spec(spec)
+    unseen = settings.pop("unseen", 0)
+    # a world without unseen pairs is passed by name, which `Scenes` then shows in the locations of samples
+    return Scenes(get_world(world, unseen) if unseen else world, **settings)
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
@@ -228,24 +232,24 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         spec: An address, with or without "scenes:".
 
     Returns:
-        The world's name, and the settings by name.
+        The world's name, which is not checked, and the values of the settings by name; `length` is always among them.
 
     Raises:
         ValueError: A setting is unknown or has no valid value.
     """
-    world, *settings = spec.removeprefix("scenes:").split(",")
-    values: dict[str, Any] = {"length": DEFAULT_LENGTH}
-    for setting in settings:
-        name, _, value = setting.partition("=")
+    world, *assignments = spec.removeprefix("scenes:").split(",")
+    settings: dict[str, Any] = {"length": DEFAULT_LENGTH}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
         try:
-            values[name] = SETTINGS[name](value)
+            settings[name] = SETTINGS[name](value)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{spec}: the setting {setting!r} is not valid. Valid settings are length=, size=, seed=, unseen= and "
-                "captions= with an integer, complete= and placed= with a fraction, levels= with four fractions "
+                f"{spec}: the setting {assignment!r} is not valid. Valid settings are length=, size=, seed=, unseen= "
+                "and captions= with an integer, complete= and placed= with a fraction, levels= with four fractions "
                 "(0.1/0.2/0.4/0.3), and general=true"
             ) from None
-    return world, values
+    return world, settings
 
 
 def _parse_int(value: str) -> int:
@@ -271,4 +275,4 @@ SETTINGS: dict[str, Callable[[str], Any]] = {
     "levels": _parse_levels,
     "general": _parse_bool,
 }
-"""Parsers of an address's settings. The names are part of saved training configs."""
+"""Name of a setting of an address -> parser of its value. The names are part of saved training configs."""

@@ -36,6 +36,8 @@ TEMPLATES_WITHOUT_ARTICLE = (
     *(f"{add_article(style)} picture of {{c}}" for style in STYLES),
 )
 """For class names with an article."""
+TASK_STREAM = 2
+"""Last number of the seeds of a task's scenes. It fixes the data."""
 STYLE_FRACTIONS = (0.6, 0.3)
 """Fractions of a class's images in its two typical styles; the others have a style as the world draws it."""
 
@@ -46,8 +48,8 @@ class SceneClass:
 
     Attributes:
         name: The class name.
-        color: Color of the first object.
-        shape: Shape of the first object.
+        color: Color of the objects.
+        shape: Shape of the objects.
         cell: (row, column) of the first object.
         count: Number of objects.
     """
@@ -94,8 +96,8 @@ class SceneTask:
             The scene, and the index of its class.
         """
         label = self.sampled_labels[index % len(self.sampled_labels)]
-        draws = RandomDraws(seed, index, 2)
-        scene = _conform(world.draw_scene(seed, index), self.classes[label], world, draws)
+        draws = RandomDraws(seed, index, TASK_STREAM)
+        scene = _replace_objects(world.draw_scene(seed, index), self.classes[label], world, draws)
         return replace(scene, style=_draw_style(scene.style, self.style_key, label, world, draws)), label
 
 
@@ -113,9 +115,9 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         for color, shape in product(COLORS, SHAPES)
     ]
     corners = {position: parts for position, parts in POSITIONS.items() if len(parts) == 2}
-    ends = {"top": 0, "left": 0, "bottom": world.grid - 1, "right": world.grid - 1}
+    row_or_column = {"top": 0, "left": 0, "bottom": world.grid - 1, "right": world.grid - 1}
     positions = [
-        SceneClass(name=f"a thing in the {position}", cell=(ends[row], ends[column]))
+        SceneClass(name=f"a thing in the {position}", cell=(row_or_column[row], row_or_column[column]))
         for position, (row, column) in corners.items()
     ]
     counts = [
@@ -124,8 +126,8 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         if probability > 0
     ]
     seen = tuple(label for label, pair in enumerate(pairs) if (pair.color, pair.shape) not in world.unseen)
-    # The style keys are the first names of the tasks: other ones would draw other styles.
-    found = [
+    # Some style keys are former names of the tasks: the new names would draw other styles.
+    tasks = [
         replace(_make_task("color_shape", pairs, style_key="colour_shape"), sampled_labels=seen),
         _make_task("shape", [SceneClass(name=shape, shape=shape) for shape in SHAPES]),
         _make_task(
@@ -134,11 +136,11 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         _make_task("position", positions, TEMPLATES_WITHOUT_ARTICLE, style_key="place"),
     ]
     if len(counts) > 1:
-        found.append(_make_task("count", counts, TEMPLATES_WITHOUT_ARTICLE))
+        tasks.append(_make_task("count", counts, TEMPLATES_WITHOUT_ARTICLE))
     if world.unseen:
         unseen = tuple(label for label in range(len(pairs)) if label not in seen)
-        found.append(replace(_make_task("unseen", pairs), sampled_labels=unseen))
-    return tuple(found)
+        tasks.append(replace(_make_task("unseen", pairs), sampled_labels=unseen))
+    return tuple(tasks)
 
 
 def _make_task(
@@ -147,7 +149,7 @@ def _make_task(
     templates: tuple[str, ...] = TEMPLATES,
     style_key: str | None = None,
 ) -> SceneTask:
-    """A task of which images of all classes are drawn. style_key: None: the name of the task."""
+    """A task that draws images of all of its classes. style_key: None: the name of the task."""
     return SceneTask(
         name=name,
         classes=tuple(classes),
@@ -157,10 +159,10 @@ def _make_task(
     )
 
 
-def _conform(scene: Scene, scene_class: SceneClass, world: World, draws: RandomDraws) -> Scene:
-    """Replace the objects of a scene: as many as the class has, the first of them with the properties of the class.
+def _replace_objects(scene: Scene, scene_class: SceneClass, world: World, draws: RandomDraws) -> Scene:
+    """A copy of a scene with new objects, such that it is of the class: their number, colors and shapes fit the class.
 
-    The others are of kinds that the class allows, too. draws: choose kinds and cells.
+    The class's cell applies to the first object only. draws: choose the kinds and cells.
     """
     cells = [divmod(cell, world.grid) for cell in draws.sample(world.grid**2, scene_class.count)]
     if scene_class.cell is not None:
@@ -170,7 +172,7 @@ def _conform(scene: Scene, scene_class: SceneClass, world: World, draws: RandomD
         for shape, color, size in world.object_kinds
         if scene_class.shape in (None, shape) and scene_class.color in (None, color)
     ]
-    if not kinds:  # a pair that the world holds out
+    if not kinds:  # the class is a pair of color and shape that the world holds out
         kinds = [(str(scene_class.shape), str(scene_class.color), size) for size in SIZES]
     return replace(scene, objects=tuple(SceneObject(*draws.choice(kinds), *cell) for cell in cells))
 

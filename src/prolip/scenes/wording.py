@@ -43,14 +43,15 @@ def verbalize_unpadded(meaning: CaptionMeaning, draws: RandomDraws) -> str:
     """
     if draws.bernoulli(TERSE_FRACTION) and meaning.objects and not meaning.relations:
         return _verbalize_tersely(meaning, draws)
-    parts = _verbalize_objects(meaning, draws)
+    text = _verbalize_objects(meaning, draws)
     if meaning.count is not None:
-        number = draws.choice(lexicon.count_phrases(meaning.count))
-        parts = f"{number} and {parts}" if parts else number
+        count_phrase = draws.choice(lexicon.count_phrases(meaning.count))
+        text = f"{count_phrase} and {text}" if text else count_phrase
     if meaning.background is not None:
-        ground = draws.choice(lexicon.background_phrases(meaning.background))
-        parts = f"{parts} {ground}" if parts else f"{add_article(draws.choice(lexicon.IMAGE_NOUNS))} {ground}"
-    return _add_style(parts, meaning.style, draws)
+        background_phrase = draws.choice(lexicon.background_phrases(meaning.background))
+        subject = text or add_article(draws.choice(lexicon.IMAGE_NOUNS))
+        text = f"{subject} {background_phrase}"
+    return _add_style(text, meaning.style, draws)
 
 
 def pad_text(text: str, length: int, draws: RandomDraws) -> str:
@@ -64,23 +65,25 @@ def pad_text(text: str, length: int, draws: RandomDraws) -> str:
     Returns:
         The padded caption.
     """
-    room = length - len(text.split())
-    openings = _select_short_texts(room, lexicon.OPENINGS)
+    num_missing = length - len(text.split())  # words
+    openings = _select_short_texts(num_missing, lexicon.OPENINGS)
     if openings and draws.bernoulli(0.7):
         opening = draws.choice(openings)
-        text, room = f"{opening} {text}", room - len(opening.split())
-    for _ in range(2):
-        endings = [words for words in _select_short_texts(room, lexicon.ENDINGS) if words not in text]
+        text, num_missing = f"{opening} {text}", num_missing - len(opening.split())
+    for _ in range(2):  # at most two endings, which are not in the text already
+        endings = [
+            ending for ending in _select_short_texts(num_missing, lexicon.ENDINGS) if ending not in text
+        ]
         if endings:
             ending = draws.choice(endings)
-            text, room = f"{text} {ending}", room - len(ending.split())
+            text, num_missing = f"{text} {ending}", num_missing - len(ending.split())
     return text
 
 
 @lru_cache(maxsize=256)
-def _select_short_texts(count: int, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts of at most `count` words."""
-    return tuple(text for text in texts if len(text.split()) <= count)
+def _select_short_texts(max_words: int, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of at most `max_words` words."""
+    return tuple(text for text in texts if len(text.split()) <= max_words)
 
 
 def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words: int = 65) -> str:
@@ -97,7 +100,9 @@ def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words
     names = [f"the {ordinal} {draws.choice(lexicon.NOUNS)}" for ordinal in lexicon.ORDINALS]
     sentences = [
         f"{name} is {make_noun_phrase(pattern, draws)}"
-        for name, pattern in zip(names, meaning.objects, strict=False)
+        for name, pattern in zip(
+            names, meaning.objects, strict=False
+        )  # there may be fewer objects than ordinals
     ]
     for first, kind, second in sorted(meaning.relations):
         subject, words, other = _verbalize_relation(SpatialRelation(first, kind, second), draws)
@@ -150,13 +155,16 @@ def add_article(words: str) -> str:
 
 
 def _choose_noun(pattern: ObjectPattern, draws: RandomDraws) -> str:
-    """The shape, if it is exact, or a random noun such as "thing"."""
-    specific = pattern.shape is not None and pattern.shape not in FAMILIES
-    return str(pattern.shape) if specific else draws.choice(lexicon.NOUNS)
+    """The shape, if it is an exact one ("circle"), or a random noun such as "thing"."""
+    is_exact = pattern.shape is not None and pattern.shape not in FAMILIES
+    return str(pattern.shape) if is_exact else draws.choice(lexicon.NOUNS)
 
 
 def _verbalize_objects(meaning: CaptionMeaning, draws: RandomDraws) -> str:
-    """The objects, with their relation first and the others after "and"; ValueError for several relations."""
+    """Word the objects: the two of a relation first, then the others in random order, joined by "and".
+
+    "" if no object is stated. ValueError for several relations.
+    """
     phrases = {number: make_noun_phrase(pattern, draws) for number, pattern in enumerate(meaning.objects)}
     clauses = []
     order = draws.sample(len(phrases), len(phrases))
@@ -192,7 +200,7 @@ def _verbalize_relation(
 
 
 def _add_style(text: str, style: str | None, draws: RandomDraws) -> str:
-    """Add the image's style to a text; without a text, mention only the image. style: None: not stated."""
+    """Add the image's style to a caption of objects. text: "": only the image is mentioned. style: None: not stated."""
     noun = draws.choice(lexicon.IMAGE_NOUNS)
     image = add_article(f"{style} {noun}" if style else noun)
     if not text:
@@ -215,6 +223,6 @@ def _verbalize_tersely(meaning: CaptionMeaning, draws: RandomDraws) -> str:
         family = pattern.shape if pattern.shape in FAMILIES else None
         words = (pattern.size, pattern.color, family, _choose_noun(pattern, draws), pattern.position)
         objects.append(" ".join(word for word in words if word is not None))
-    ground = f"{meaning.background} background" if meaning.background else ""
+    background = f"{meaning.background} background" if meaning.background else ""
     count = lexicon.count_phrases(meaning.count)[0] if meaning.count else ""
-    return " ".join(filter(None, (count, " and ".join(objects), ground, meaning.style)))
+    return " ".join(filter(None, (count, " and ".join(objects), background, meaning.style)))

@@ -72,7 +72,7 @@ class World:
 
     def __post_init__(self) -> None:
         """Convert lists to tuples, so that a world is hashable; raise ValueError unless all fields are valid."""
-        _freeze(self)
+        _freeze_fields(self)
         require_distribution(self.counts, "World: counts", MAX_OBJECTS)
         if self.grid not in (2, 3) or not isinstance(self.grid, int):
             raise ValueError(f"World: grid must be 2 or 3 cells per side, not {self.grid!r}")
@@ -108,16 +108,16 @@ class World:
 
     @cached_property
     def varying_attributes(self) -> frozenset[str]:
-        """Attributes of the whole scene that vary in this world: of "count", "background", "style"."""
-        varied = {
+        """Those of "count", "background" and "style" that are not the same in all scenes of this world."""
+        num_choices = {
             "count": sum(probability > 0 for probability in self.counts),
             "background": len(self.backgrounds),
             "style": sum(probability > 0 for _, probability in self.styles),
         }
-        return frozenset(name for name, choices in varied.items() if choices > 1)
+        return frozenset(name for name, number in num_choices.items() if number > 1)
 
     def fingerprint_values(self) -> tuple[object, ...]:
-        """All that defines this world, in a deterministic order; part of the fingerprints of data."""
+        """The values of all fields, in a deterministic order; part of the fingerprints of data."""
         return self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
 
     def draw_scene(self, seed: int, index: int) -> Scene:
@@ -141,8 +141,11 @@ class World:
         return Scene(tuple(objects), background, style, self.grid, draws.uint32() << 32 | draws.uint32())
 
 
-def _freeze(world: World) -> None:
-    """Replace lists and sets in the fields of a world by tuples and frozensets, in place; else ValueError."""
+def _freeze_fields(world: World) -> None:
+    """Replace lists and sets in the fields of a world by tuples and frozensets, in place.
+
+    ValueError if a field is not iterable, or holds no pairs where it should.
+    """
     try:
         for name, values in (
             ("counts", tuple(world.counts)),
@@ -153,20 +156,18 @@ def _freeze(world: World) -> None:
             object.__setattr__(world, name, values)
     except (TypeError, ValueError):
         raise ValueError(
-            "World: counts and backgrounds are lists, styles pairs (style, probability), unseen pairs (color, shape)"
+            "World: counts and backgrounds must be sequences, styles pairs (style, probability), unseen pairs "
+            f"(color, shape), not {world}"
         ) from None
 
 
 def require_distribution(probabilities: object, name: str, length: int) -> None:
-    """Require a sequence of probabilities that add up to 1.
+    """Raise ValueError unless a value is a sequence of probabilities that add up to 1.
 
     Args:
         probabilities: The value to check.
         name: Name of the value, for the message.
-        length: Number of probabilities.
-
-    Raises:
-        ValueError: It isn't one.
+        length: Number of probabilities that there must be.
     """
     numbers = list(probabilities) if isinstance(probabilities, tuple | list) else []
     is_valid = len(numbers) == length and all(isinstance(n, int | float) and n >= 0 for n in numbers)
@@ -175,13 +176,10 @@ def require_distribution(probabilities: object, name: str, length: int) -> None:
 
 
 def require_image_size(size: int) -> None:
-    """Require a supported size of images.
+    """Raise ValueError unless the size of images is an integer from 32 to 224.
 
     Args:
         size: Height and width in pixels.
-
-    Raises:
-        ValueError: The size isn't an integer from 32 to 224.
     """
     require_positive_int(size, "size", maximum=224)
     if size < 32:

@@ -51,7 +51,7 @@ TRAINING_CAPTIONS = 8
 TRAIN, TEST = 0, 1
 """Splits; they enter the seeds of their scenes."""
 CHAIN_STREAM, RETRIEVAL_STREAM, HIERARCAPS_STREAM = 4, 5, 6
-"""Last numbers of the seeds of captions. They fix the data."""
+"""Last numbers of the seeds of captions of training samples, retrieval and HierarCaps. They fix the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +99,11 @@ class SceneDatasetSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of scenes.json: version, all fields, and the pairs that are held out."""
-        content = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
-        plain: dict[str, Any] = json.loads(json.dumps(content))
-        return plain
+        fields = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
+        content: dict[str, Any] = json.loads(
+            json.dumps(fields)
+        )  # tuples become lists, as in a file that was read
+        return content
 
 
 def write_dataset(out: str | Path, spec: SceneDatasetSpec, progress: bool | None = None) -> list[Path]:
@@ -124,8 +126,8 @@ def write_dataset(out: str | Path, spec: SceneDatasetSpec, progress: bool | None
     out = Path(out).expanduser()
     _claim_folder(out, spec)
     writer = _Writer(out, spec)
-    with progress_bar("writing scenes", writer.total, "images", progress) as writer.advance:
-        return writer.run()
+    with progress_bar("writing scenes", writer.num_images, "images", progress) as writer.advance:
+        return writer.write_all()
 
 
 def _claim_folder(out: Path, spec: SceneDatasetSpec) -> None:
@@ -134,29 +136,31 @@ def _claim_folder(out: Path, spec: SceneDatasetSpec) -> None:
     Removes the temporary files of a run that was killed. Raises ValueError for a folder of another spec or of other
     files.
     """
-    content = spec.to_dict()
+    new_spec = spec.to_dict()
     path = out / "scenes.json"
     if path.exists():
         remove_temporary_files(out)
-        found = read_json(path)
-        if found.get("version") != VERSION:
+        old_spec = read_json(path)
+        if old_spec.get("version") != VERSION:
             raise ValueError(
-                f"{path} has version {found.get('version')}; this prolip writes version {VERSION}: "
+                f"{path} has version {old_spec.get('version')}; this prolip writes version {VERSION}: "
                 "choose another folder, or remove this one"
             )
-        if found != content:
-            differing = sorted(key for key in {**found, **content} if found.get(key) != content.get(key))
+        if old_spec != new_spec:
+            keys = {**old_spec, **new_spec}
+            differing = sorted(key for key in keys if old_spec.get(key) != new_spec.get(key))
             raise ValueError(
-                f"{out} holds scenes of another spec ({', '.join(differing)} differ); choose another folder"
+                f"{out} holds scenes of another spec ({', '.join(differing)} differ); choose another folder, "
+                f"or the values of {path}"
             )
     elif out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty and has no scenes.json; choose another folder")
+        raise ValueError(f"{out} is not empty and has no scenes.json; choose a new or empty folder")
     else:
-        write_json(path, content)
+        write_json(path, new_spec)
 
 
 class _Writer:
-    """Writes the data set of a spec below the folder `out`; calls `advance(n)` after n images."""
+    """Writes the data set of a spec below the folder `out`; calls `advance(n)`, a progress bar's, after n images."""
 
     def __init__(self, out: Path, spec: SceneDatasetSpec) -> None:
         self.out, self.spec, self.world = out, spec, spec.world
@@ -165,20 +169,20 @@ class _Writer:
         self.train_seed, self.test_seed = (derive_split_seed(spec.seed, split) for split in (TRAIN, TEST))
 
     @property
-    def total(self) -> int:
-        """Number of images that will be written, for the progress bar."""
-        sets = len(self.tasks) + len(OCCLUDED_FRACTIONS) + 3  # retrieval, HierarCaps, HierarImgs
-        return self.spec.num_train + sets * self.spec.num_test
+    def num_images(self) -> int:
+        """Number of images of the data set, for the progress bar; images that exist already are counted too."""
+        num_sets = len(self.tasks) + len(OCCLUDED_FRACTIONS) + 3  # retrieval, HierarCaps, HierarImgs
+        return self.spec.num_train + num_sets * self.spec.num_test
 
-    def run(self) -> list[Path]:
-        """Write everything that doesn't exist yet; the folders of the training shards and of each evaluation set."""
+    def write_all(self) -> list[Path]:
+        """Write everything that doesn't exist yet; returns the folders of the training shards and evaluation sets."""
         folders = [self._write_train()]
         folders += [self._write_task(task) for task in self.tasks]
         folders += [self._write_occluded(self.tasks[0], fraction) for fraction in OCCLUDED_FRACTIONS]
         return [*folders, self._write_retrieval(), self._write_hierarcaps(), self._write_hierarimgs()]
 
     def _write_train(self) -> Path:
-        """Write training shards: key.png, key.txt (one caption), key.json (all captions, the chain, the scene)."""
+        """Write training shards: key.png, key.txt (one caption), key.json (see the samplers); returns their folder."""
         folder = self.out / "train"
         self._write_shards(folder, "{:05d}.tar", self.spec.num_train, self._make_training_sampler())
         return folder
@@ -186,9 +190,9 @@ class _Writer:
     def _make_training_sampler(self) -> Callable[[int], SampleFiles]:
         """The function index -> files of a training sample; with false captions if the spec asks for them."""
         if self.spec.false_fraction:
-            drawn = SceneSequence(self.world, self.train_seed, self.spec.num_train)
-            noisy = NoisyCaptions(drawn, self.world, self.train_seed, self.spec.false_fraction)
-            return partial(self._make_noisy_sample, drawn, noisy)
+            noisy_scenes = SceneSequence(self.world, self.train_seed, self.spec.num_train)
+            captions = NoisyCaptions(noisy_scenes, self.world, self.train_seed, self.spec.false_fraction)
+            return partial(self._make_noisy_sample, noisy_scenes, captions)
         scenes = Scenes(
             self.world, length=self.spec.num_train, size=self.spec.image_size, seed=self.train_seed,
             captions=TRAINING_CAPTIONS,
@@ -196,12 +200,12 @@ class _Writer:
         )  # fmt: skip
         return partial(self._make_training_sample, scenes)
 
-    def _make_noisy_sample(self, scenes: Sequence[Scene], noisy: NoisyCaptions, index: int) -> SampleFiles:
-        """png, txt (the only caption, true or false) and json (also whether it is correct)."""
-        caption = noisy.get_caption(index)
+    def _make_noisy_sample(self, scenes: Sequence[Scene], captions: NoisyCaptions, index: int) -> SampleFiles:
+        """Files of a training sample: png, txt (the only caption, true or false), json (also whether it is correct)."""
+        caption = captions.get_caption(index)
         metadata = {
             **_describe_captions([caption], self.world),
-            "correct": noisy.is_correct(index),
+            "correct": captions.is_correct(index),
             "scene": _describe_scene(scenes[index]),
         }
         return {
@@ -211,7 +215,10 @@ class _Writer:
         }
 
     def _make_training_sample(self, scenes: Scenes, index: int) -> SampleFiles:
-        """png, txt (the first caption) and json (all captions, general ones, a chain, a description, the scene)."""
+        """Files of a training sample: png, txt (the first caption) and json.
+
+        The json has all captions, a more general one for each, a chain, a description, the scene.
+        """
         sample, draws = scenes.read(index), RandomDraws(scenes.seed, index, CHAIN_STREAM)
         scene = sample.extra["scene"]
         metadata = {
@@ -230,47 +237,52 @@ class _Writer:
     def _write_task(self, task: SceneTask) -> Path:
         """Write a classification task; returns its folder."""
 
-        def sample(index: int) -> SampleFiles:
-            """png, and cls: the label."""
+        def make_sample(index: int) -> SampleFiles:
+            """Files of a sample: png, and cls: the label."""
             scene, label = task.sample(self.world, self.test_seed, index)
             return {"png": _encode_png(render(scene, self.spec.image_size)), "cls": str(label).encode()}
 
-        return self._write_classification(task.name, task, sample)
+        return self._write_classification(task.name, task, make_sample)
 
     def _write_occluded(self, task: SceneTask, fraction: float) -> Path:
         """Write a task with the center of its images hidden (fraction of the area); returns its folder."""
 
-        def sample(index: int) -> SampleFiles:
-            """png with the center hidden, and cls: the label."""
+        def make_sample(index: int) -> SampleFiles:
+            """Files of a sample: png with the center hidden, and cls: the label."""
             scene, label = task.sample(self.world, self.test_seed, index)
-            hidden = occlude_center(render(scene, self.spec.image_size), fraction)
-            return {"png": _encode_png(hidden), "cls": str(label).encode()}
+            occluded = occlude_center(render(scene, self.spec.image_size), fraction)
+            return {"png": _encode_png(occluded), "cls": str(label).encode()}
 
-        return self._write_classification(f"occluded_{100 * fraction:g}", task, sample)
+        return self._write_classification(f"occluded_{100 * fraction:g}", task, make_sample)
 
-    def _write_classification(self, name: str, task: SceneTask, sample: Callable[[int], SampleFiles]) -> Path:
-        """Write class names, templates and shards of a task; returns its folder. sample: index -> png and cls."""
-        folder = self._folder(name)
+    def _write_classification(
+        self, name: str, task: SceneTask, make_sample: Callable[[int], SampleFiles]
+    ) -> Path:
+        """Write class names, templates and shards of a task; returns its folder. make_sample: index -> png and cls."""
+        folder = self._get_evaluation_folder(name)
         _write_lines(folder / "classnames.txt", task.class_names)
         _write_lines(folder / "zeroshot_classification_templates.txt", task.templates)
-        return self._write_test_shards(folder, sample)
+        return self._write_test_shards(folder, make_sample)
 
     def _write_retrieval(self) -> Path:
-        """Write complete captions in different wordings, one per line; no two scenes have the same meaning."""
-        chosen = _draw_different_scenes(self.world, self.test_seed, self.spec.num_test)
+        """Write the retrieval set: images with several wordings of their complete caption; returns its folder.
 
-        def sample(index: int) -> SampleFiles:
-            """png, and txt: the captions, one per line."""
-            scene, draws = chosen[index], RandomDraws(self.test_seed, index, RETRIEVAL_STREAM)
+        The complete captions of the scenes differ in meaning, if the world has enough such scenes.
+        """
+        scenes = _draw_different_scenes(self.world, self.test_seed, self.spec.num_test)
+
+        def make_sample(index: int) -> SampleFiles:
+            """Files of a sample: png, and txt: the captions, one per line."""
+            scene, draws = scenes[index], RandomDraws(self.test_seed, index, RETRIEVAL_STREAM)
             texts = [make_complete_caption(scene, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
             return {"png": _encode_png(render(scene, self.spec.image_size)), "txt": "\n".join(texts).encode()}
 
-        folder = self._folder("retrieval")
+        folder = self._get_evaluation_folder("retrieval")
         _write_lines(folder / "dataset_type.txt", ["retrieval"])
-        return self._write_test_shards(folder, sample)
+        return self._write_test_shards(folder, make_sample)
 
     def _write_hierarcaps(self) -> Path:
-        """Write images/ and test.csv.
+        """Write images/ and test.csv of HierarCaps; returns their folder.
 
         Columns: id; captions: four, from general to specific, joined by =>; url: a path; log_ambiguity: exact, in nats.
         """
@@ -290,7 +302,7 @@ class _Writer:
         return folder
 
     def _write_hierarimgs(self) -> Path:
-        """Write images/ and instances.json as in COCO, and levels/ built from them as from COCO."""
+        """Write images/ and instances.json as in COCO, and levels/, built from these two; returns their folder."""
         folder = self.out / "hierarimgs"
         world = replace(self.world, counts=(0.0, 0.0, 1.0))  # three objects, of which the levels show some
         images: list[dict[str, Any]] = []
@@ -311,8 +323,8 @@ class _Writer:
                 number = len(annotations) + 1
                 annotations.append(make_annotation(mask, id=number, image_id=index, category_id=category))
         categories = [{"id": number, "name": shape} for number, shape in enumerate(SHAPES, start=1)]
-        content = {"images": images, "annotations": annotations, "categories": categories}
-        write_json(folder / "instances.json", content)
+        instances = {"images": images, "annotations": annotations, "categories": categories}
+        write_json(folder / "instances.json", instances)
         if not (folder / "levels" / "index.json").exists():
             hierarimgs.build_hierarimgs(
                 folder / "instances.json", folder / "images", folder / "levels",
@@ -320,59 +332,65 @@ class _Writer:
             )  # fmt: skip
         return folder
 
-    def _folder(self, name: str) -> Path:
-        """The folder of an evaluation set."""
+    def _get_evaluation_folder(self, name: str) -> Path:
+        """Path of the folder of an evaluation set of shards, named as CLIP_benchmark names its own."""
         return self.out / f"wds_scenes-{name}_test"
 
-    def _write_test_shards(self, folder: Path, sample: Callable[[int], SampleFiles]) -> Path:
-        """Write test/0.tar, ... and test/nshards.txt below a folder, which is returned. sample: index -> its files."""
-        count = self._write_shards(folder / "test", "{}.tar", self.spec.num_test, sample)
-        _write_lines(folder / "test" / "nshards.txt", [str(count)])
+    def _write_test_shards(self, folder: Path, make_sample: Callable[[int], SampleFiles]) -> Path:
+        """Write test/0.tar, ... and test/nshards.txt below a folder, which is returned.
+
+        make_sample: index of a sample -> its files.
+        """
+        num_shards = self._write_shards(folder / "test", "{}.tar", self.spec.num_test, make_sample)
+        _write_lines(folder / "test" / "nshards.txt", [str(num_shards)])
         return folder
 
     def _write_shards(
-        self, folder: Path, name: str, length: int, sample: Callable[[int], SampleFiles]
+        self, folder: Path, name_pattern: str, num_samples: int, make_sample: Callable[[int], SampleFiles]
     ) -> int:
-        """Write the shards that don't exist, each atomically; returns how many shards there are.
+        """Write the shards that don't exist, each atomically; returns how many shards there are. Advances the bar.
 
-        name:   pattern of the file names, such as "{:05d}.tar". length: number of samples. sample: index -> its files.
+        name_pattern: of the file names, such as "{:05d}.tar". make_sample: index of a sample -> its files.
         """
-        starts = range(0, length, self.spec.shard_size)
+        starts = range(0, num_samples, self.spec.shard_size)
         for number, start in enumerate(starts):
-            indices = range(start, min(start + self.spec.shard_size, length))
-            if not (path := folder / name.format(number)).exists():
-                members = ((f"{index:08d}", self._make_sample(sample, index)) for index in indices)
-                atomic_write(path, partial(write_tar, samples=members))
+            indices = range(start, min(start + self.spec.shard_size, num_samples))
+            if not (path := folder / name_pattern.format(number)).exists():
+                samples = (
+                    (f"{index:08d}", self._make_sample_and_advance(make_sample, index)) for index in indices
+                )
+                atomic_write(path, partial(write_tar, samples=samples))
             else:
                 self.advance(len(indices))
         return len(starts)
 
-    def _make_sample(self, sample: Callable[[int], SampleFiles], index: int) -> SampleFiles:
-        """The files of a sample; advances the progress bar."""
-        members = sample(index)
+    def _make_sample_and_advance(self, make_sample: Callable[[int], SampleFiles], index: int) -> SampleFiles:
+        """The files of a sample, `make_sample(index)`; advances the progress bar by one."""
+        files = make_sample(index)
         self.advance(1)
-        return members
+        return files
 
     def _write_image(self, path: Path, scene: Scene) -> None:
         """Write the image of a scene unless it exists; advances the progress bar."""
         if not path.exists():
-            content = _encode_png(render(scene, self.spec.image_size))
-            atomic_write(path, lambda temporary: temporary.write_bytes(content))
+            png = _encode_png(render(scene, self.spec.image_size))
+            atomic_write(path, lambda temporary: temporary.write_bytes(png))
         self.advance(1)
 
 
 def _draw_different_scenes(world: World, seed: int, count: int) -> list[Scene]:
     """The first `count` scenes of (world, seed) whose complete captions have different meanings.
 
-    A world of too few such scenes repeats them.
+    If MAX_TRIES x count draws give fewer than `count`, they are repeated in turn.
     """
-    found: dict[CaptionMeaning, Scene] = {}
+    scene_by_meaning: dict[CaptionMeaning, Scene] = {}
     for index in range(MAX_TRIES * count):
         scene = world.draw_scene(seed, index)
-        found.setdefault(make_complete_caption(scene, RandomDraws(seed, index), world).meaning, scene)
-        if len(found) == count:
+        meaning = make_complete_caption(scene, RandomDraws(seed, index), world).meaning
+        scene_by_meaning.setdefault(meaning, scene)
+        if len(scene_by_meaning) == count:
             break
-    scenes = list(found.values())
+    scenes = list(scene_by_meaning.values())
     return [scenes[index % len(scenes)] for index in range(count)]
 
 
@@ -403,7 +421,7 @@ def scale_min_pixels(size: int) -> int:
 
 
 def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
-    """The texts, levels and log-ambiguities (nats) of captions, as lists for JSON."""
+    """Keys of a sample's JSON that describe its captions: texts, levels and log-ambiguities (nats), a list each."""
     return {
         "captions": [caption.text for caption in captions],
         "caption_levels": [caption.level for caption in captions],
@@ -412,7 +430,7 @@ def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, l
 
 
 def _describe_scene(scene: Scene) -> dict[str, Any]:
-    """Objects, background and style of a scene, for JSON."""
+    """The value of "scene" in a sample's JSON: objects, background and style."""
     return {
         "objects": [asdict(obj) for obj in scene.objects],
         "background": scene.background,
@@ -421,23 +439,23 @@ def _describe_scene(scene: Scene) -> dict[str, Any]:
 
 
 def _encode_png(image: Image.Image) -> bytes:
-    """The image as the bytes of a PNG file."""
+    """The image as the bytes of a PNG file, compressed little, which is fast."""
     file = io.BytesIO()
     image.save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines of text atomically."""
+    """Write a UTF-8 text file of these lines, atomically."""
     text = "".join(f"{line}\n" for line in lines)
     atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _write_table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
-    """Write a CSV file atomically."""
+    """Write a CSV file of a header and rows, atomically."""
 
-    def fill(temporary: Path) -> None:
+    def write_csv(temporary: Path) -> None:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *rows])
 
-    atomic_write(path, fill)
+    atomic_write(path, write_csv)
