@@ -294,9 +294,7 @@ def test_from_file_errors_name_the_file(tmp_path):
     twice = json.loads(path.read_text())
     twice["model"]["vocab"]["ca"] = twice["model"]["vocab"]["of</w>"]
     path.write_text(json.dumps(twice))
-    with pytest.raises(
-        ValueError, match=r"tokenizer\.json: the tokenizer can't be written and read again: ."
-    ):
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer can't be written .*: ."):
         Tokenizer.from_file(path, clip().config)
 
 
@@ -379,7 +377,7 @@ def test_tokenizer_rejects_a_config_that_does_not_fit_the_backend():
 def test_the_tokenizer_of_another_model():
     tokenizer = siglip(vocab_size=8, mask_id=None)
     with pytest.raises(
-        ValueError, match=r"texts\[1\], 'a dog, the d': the token '▁the' has the id 8, .* has 8 rows"
+        ValueError, match=r"texts\[1\], 'a dog, the d': the token '▁the' has the id 8, .*vocab_size is 8"
     ):
         tokenizer(["a cat", "a dog, the d"])
     with pytest.raises(ValueError, match=r"texts\[0\], '(the ){14}t\.\.\.': the token"):

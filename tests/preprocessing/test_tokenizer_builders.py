@@ -163,7 +163,7 @@ class TestMistakes:
 
 
 def test_builders_reject_small_sizes():
-    with pytest.raises(ValueError, match=r"vocab_size 257 is too small: .* are 258"):
+    with pytest.raises(ValueError, match=r"vocab_size 257 is too small: .* 258"):
         bpe(vocab_size=257)
     with pytest.raises(ValueError, match="max_words must be at least 1, or None for all, not 0"):
         train_word_level(CAPTIONS, context_length=5, max_words=0)
@@ -248,9 +248,7 @@ def test_clip_with_a_vocabulary_of_its_own():
 
 
 def test_merges_that_do_not_fit():
-    with pytest.raises(
-        ValueError, match=r"the merges don't fit CLIP's vocabulary: .*Token `ca` out of vocabulary"
-    ):
+    with pytest.raises(ValueError, match=r"merges don't fit the vocabulary: .*Token `ca` out of vocabulary"):
         build_clip_tokenizer([("ca", "t</w>")])
     with pytest.raises(ValueError, match=r"not CLIP's: it has no <\|startoftext\|> and no <\|endoftext\|>"):
         build_clip_tokenizer([], vocab={"a": 0})
@@ -367,7 +365,7 @@ def test_foreign_json_in_a_folder(tmp_path):
         with pytest.raises(ValueError, match=rf"vocab\.json {message}"):
             read_folder_tokenizer(tmp_path)
     (tmp_path / "vocab.json").write_text('{"<s>": 0}')
-    with pytest.raises(ValueError, match="vocabulary is not CLIP's"):
+    with pytest.raises(ValueError, match=rf"{tmp_path}.*vocabulary is not CLIP's"):
         read_folder_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer\.json"):

@@ -4,23 +4,23 @@ import pytest
 import torch
 
 from prolip.embeddings.embedder import Embedder
-from prolip.zeroshot.prompts import embed_class_prompts, embed_classes, prompt_texts
+from prolip.zeroshot.prompts import embed_class_prompts, embed_classes, make_prompt_texts
 
 NAMES = ("circle", "star", "square")
 TEMPLATES = ("a {c}", "a red {}")
 
 
-def test_prompt_texts_are_ordered_by_class():
+def test_make_prompt_texts_are_ordered_by_class():
     wanted = ["a circle", "a red circle", "a star", "a red star", "a square", "a red square"]
-    assert prompt_texts(NAMES, TEMPLATES) == wanted
-    assert prompt_texts(["{}"], ["a {c}", "{c} and {c}"]) == ["a {}", "{} and {}"], (
+    assert make_prompt_texts(NAMES, TEMPLATES) == wanted
+    assert make_prompt_texts(["{}"], ["a {c}", "{c} and {c}"]) == ["a {}", "{} and {}"], (
         "names are taken as they are"
     )
 
 
-def test_prompt_texts_without_classes_raises():
+def test_make_prompt_texts_without_classes_raises():
     with pytest.raises(ValueError, match="At least one class name"):
-        prompt_texts([], TEMPLATES)
+        make_prompt_texts([], TEMPLATES)
 
 
 def test_embed_class_prompts_equals_embed_texts(nano):

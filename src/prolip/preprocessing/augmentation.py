@@ -168,7 +168,7 @@ def adjust_brightness(image: Image.Image, factor: float) -> Image.Image:
     Returns:
         RGB, of the same size.
     """
-    return image.point(_linear_table(factor, 0.0) * 3)
+    return image.point(_make_linear_table(factor, 0.0) * 3)
 
 
 def adjust_contrast(image: Image.Image, factor: float) -> Image.Image:
@@ -183,7 +183,7 @@ def adjust_contrast(image: Image.Image, factor: float) -> Image.Image:
     """
     histogram = image.convert("L").histogram()  # pixels at each of the 256 levels
     gray = round(int(LEVELS @ np.array(histogram)) / sum(histogram))
-    return image.point(_linear_table(factor, (1 - factor) * gray) * 3)
+    return image.point(_make_linear_table(factor, (1 - factor) * gray) * 3)
 
 
 def adjust_saturation(image: Image.Image, factor: float) -> Image.Image:
@@ -238,24 +238,24 @@ COLOR_OPERATIONS = {
 """By name: functions of an RGB image and the amount that `draw_jitter` draws."""
 
 
-def _linear_table(slope: float, start: float) -> list[int]:
-    """A table of 256 levels for `Image.point`: x becomes start + slope * x, rounded and clipped to 0..255."""
+def _make_linear_table(slope: float, start: float) -> list[int]:
+    """The table of 256 levels for `Image.point` that maps x to start + slope * x, rounded and clipped to 0..255."""
     levels: list[int] = np.rint(start + slope * LEVELS).clip(0, 255).astype(int).tolist()
     return levels
 
 
 def _draw_uniform(low: float, high: float, generator: torch.Generator) -> float:
-    """A number, uniform on [low, high)."""
+    """Draw a number, uniform on [low, high)."""
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
 def _draw_int(limit: int, generator: torch.Generator) -> int:
-    """An integer, uniform on 0 .. limit - 1."""
+    """Draw an integer, uniform on 0 .. limit - 1."""
     return int(torch.randint(limit, (), generator=generator))
 
 
 def _draw_bool(probability: float, generator: torch.Generator) -> bool:
-    """True with the given probability."""
+    """Draw True with this probability, else False."""
     return _draw_uniform(0.0, 1.0, generator) < probability
 
 
@@ -266,7 +266,7 @@ def _check_interval(values: object, name: str, maximum: float) -> tuple[float, .
         raise ValueError(f"{name} must be two numbers, smallest and largest, not {values!r}")
     if not 0 < numbers[0] <= numbers[1] <= maximum or math.isinf(numbers[1]):
         limit = "" if math.isinf(maximum) else f" and at most {maximum:g}"
-        raise ValueError(f"{name} must go from small to large, above 0{limit}, not {values!r}")
+        raise ValueError(f"{name} must be (smallest, largest), both above 0{limit}, not {values!r}")
     return tuple(float(n) for n in numbers)
 
 

@@ -112,9 +112,9 @@ def read_image(
     | 1, L, P, CMYK, YCbCr, HSV, LAB | RGB, before anything is resized (the release resizes palette indices)        |
     | LA, PA, RGBA                  | RGB: alpha is dropped, the color under it kept, as the release does           |
     | 16-bit gray (I;16)            | divided by 257                                                               |
-    | mode I                        | 0..255 as it is, 0..65535 divided by 257, else an error                      |
-    | mode F                        | 0..1 times 255, 0..255 as it is, else an error                               |
-    | numpy (H, W[, 1, 3 or 4])     | uint8 as it is, uint16 divided by 257, floats in 0..1 times 255              |
+    | mode I                        | 0..255 unchanged, 0..65535 divided by 257, else an error                     |
+    | mode F                        | 0..1 times 255, 0..255 rounded, else an error                                |
+    | numpy (H, W[, 1, 3 or 4])     | uint8 unchanged, uint16 divided by 257, floats in 0..1 times 255             |
     | tensor ([1, 3 or 4,] H, W)    | the same, from any device                                                    |
 
     Color profiles are ignored, as the release does.
@@ -132,7 +132,7 @@ def read_image(
         FileNotFoundError: If there is no such file.
         TypeError: If the source is of another type.
         ValueError: If it can't be decoded; the message names the source.
-        OSError: If the disk or network fails (permission, I/O error): the image itself may be good.
+        OSError: If the disk or network fails (permission, I/O error): the image itself may be valid.
     """
     if isinstance(source, str | Path):
         return _read_path(source, max_pixels, min_short_side)
@@ -198,12 +198,14 @@ def normalize(pixels: Tensor, preprocessing: ImagePreprocessing) -> Tensor:
         raise TypeError(f"pixels to normalize must be a torch.uint8 tensor, not {describe_type(pixels)}")
     if pixels.ndim < 3 or pixels.shape[-3] != 3:
         raise ValueError(f"pixels to normalize must have the shape (..., 3, H, W), not {tuple(pixels.shape)}")
-    scale, shift = _scale_and_shift(preprocessing, pixels.device)
+    scale, shift = _compute_scale_and_shift(preprocessing, pixels.device)
     return pixels.float().mul_(scale).add_(shift)
 
 
 @lru_cache(maxsize=64)
-def _scale_and_shift(preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
+def _compute_scale_and_shift(
+    preprocessing: ImagePreprocessing, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """(scale, shift), float32 (3, 1, 1) each: scale * pixels + shift is (pixels / 255 - mean) / std.
 
     Cached, because copying them to a GPU waits for it.
@@ -262,7 +264,7 @@ def _read_path(source: str | Path, max_pixels: int, min_short_side: int | None) 
         raise FileNotFoundError(f"{source} does not exist") from error
     except OSError as error:
         if Path(source).is_dir():
-            raise ValueError(f"{source} is a folder, not an image") from error
+            raise ValueError(f"{source} is a folder, not an image; pass the path of a file in it") from error
         raise
     with file:
         return _read_file(file, str(source), max_pixels, min_short_side)
@@ -286,12 +288,12 @@ def _open_image(file: IO[bytes]) -> Image.Image:
     """
     if not (first_bytes := file.read(16)):
         raise EmptyImageError("the file is empty")
-    tried = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
+    skipped = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
     for load_plugins in (Image.preinit, Image.init):  # the common formats, then all
         load_plugins()
-        for kind in [kind for kind in Image.ID if kind not in tried]:
-            tried.add(kind)
-            factory, accept = Image.OPEN[kind]
+        for format_name in [name for name in Image.ID if name not in skipped]:
+            skipped.add(format_name)
+            factory, accept = Image.OPEN[format_name]
             accepted = accept is None or accept(first_bytes)
             if not accepted or isinstance(accepted, str):  # a string names a missing library
                 continue
@@ -314,8 +316,8 @@ def _as_value_error(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = str(error) or type(error).__name__
-        kind = EmptyImageError if isinstance(error, EmptyImageError) else ValueError
-        raise kind(f"{name} can't be read as an image: {reason}") from error
+        error_type = EmptyImageError if isinstance(error, EmptyImageError) else ValueError
+        raise error_type(f"{name} can't be read as an image: {reason}") from error
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
@@ -325,7 +327,8 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
         raise EmptyImageError(f"{name}: the image is {width} x {height} and has no pixels")
     if width * height > max_pixels:
         raise TooManyPixelsError(
-            f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}"
+            f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}. "
+            "Make the image smaller, or raise max_pixels if you trust its source"
         )
 
 
@@ -335,7 +338,7 @@ def _to_upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Ima
     with _as_value_error(name):
         image.load()
         transpose = None
-        with suppress(Exception):  # corrupt EXIF raises what it likes; the pixels are good all the same
+        with suppress(Exception):  # corrupt EXIF raises errors of any type; the pixels are valid all the same
             transpose = EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
         image = image if image.mode == "RGB" else _to_rgb(image)
         if transpose is None:
@@ -351,7 +354,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image of any other mode to RGB, by the table of `read_image`."""
     if image.mode[0] in "IF":  # I, I;16 (and its byte orders), F: one channel of more than 8 bits
         values = np.asarray(image)
-        levels = _to_uint8(values if image.mode.startswith("I;16") else _to_known_range(values))
+        levels = _to_uint8(values if image.mode.startswith("I;16") else _infer_value_range(values))
         return Image.fromarray(levels).convert("RGB")
     if image.mode == "La":  # premultiplied gray, the one mode that Pillow can't convert to RGB in one step
         image = image.convert("LA")
@@ -361,10 +364,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _to_known_range(values: np.ndarray) -> np.ndarray:
-    """Convert values of mode I (int32) or F (float32) to a dtype that `_to_uint8` takes.
+def _infer_value_range(values: np.ndarray) -> np.ndarray:
+    """Infer the range of the values of mode I (int32) or F (float32), and cast them to a dtype that `_to_uint8` takes.
 
-    Their range is known only from the values: 0 to 1, 0 to 255 or 0 to 65535; ValueError if in none of these.
+    The ranges are those of the table of `read_image`; ValueError if the values are in none of them.
     """
     low, high = float(values.min()), float(values.max())
     if values.dtype.kind == "i":
@@ -402,9 +405,8 @@ def _read_array(source: np.ndarray | Tensor, max_pixels: int) -> Image.Image:
         raise ValueError(f"{name}: an image must have the shape (H, W) or {expected}, C = 1, 3 or 4")
     if isinstance(source, Tensor):
         source = source.detach().cpu().movedim(0, 2)
-        source = (
-            source.float() if source.dtype == torch.bfloat16 else source
-        ).numpy()  # NumPy has no bfloat16
+        # NumPy has no bfloat16
+        source = (source.float() if source.dtype == torch.bfloat16 else source).numpy()
     _check_size((source.shape[1], source.shape[0]), name, max_pixels)
     with _as_value_error(name):
         levels = _to_uint8(source)

@@ -14,23 +14,26 @@ from torch import Tensor
 from prolip.checks import describe_type, require_fraction
 
 
-def draw_patch_indices(batch: int, patches: int, keep_fraction: float, generator: torch.Generator) -> Tensor:
+def draw_patch_indices(
+    num_images: int, num_patches: int, keep_fraction: float, generator: torch.Generator
+) -> Tensor:
     """Draw the visible patches of each image.
 
     Args:
-        batch: Number of images B.
-        patches: Number of patches P of an image.
+        num_images: Number of images B.
+        num_patches: Number of patches P of an image.
         keep_fraction: Fraction of the patches that stay visible, above 0 and at most 1; the paper's is 0.25.
         generator: The draw is made on its device.
 
     Returns:
         Indices of the visible patches, (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
     """
-    if batch < 0 or patches < 1:
-        raise ValueError(f"batch must be at least 0 and patches at least 1, not {batch} and {patches}")
-    return select_patches(
-        torch.rand(batch, patches, generator=generator, device=generator.device), keep_fraction
-    )
+    if num_images < 0 or num_patches < 1:
+        raise ValueError(
+            f"num_images must be at least 0 and num_patches at least 1, not {num_images} and {num_patches}"
+        )
+    noise = torch.rand(num_images, num_patches, generator=generator, device=generator.device)
+    return select_patches(noise, keep_fraction)
 
 
 def select_patches(noise: Tensor, keep_fraction: float) -> Tensor:
@@ -44,8 +47,8 @@ def select_patches(noise: Tensor, keep_fraction: float) -> Tensor:
         Indices of the visible patches, (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
     """
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
-    count = max(1, round(keep_fraction * noise.shape[1]))
-    return noise.argsort(dim=1)[:, :count].sort(dim=1).values
+    num_visible = max(1, round(keep_fraction * noise.shape[1]))
+    return noise.argsort(dim=1)[:, :num_visible].sort(dim=1).values
 
 
 def mask_tokens(
@@ -93,11 +96,11 @@ def select_masked_tokens(
     """
     require_fraction(mask_fraction, "mask_fraction", exclude_zero=True)
     ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
-    ordinary_count = ordinary.sum(dim=1, keepdim=True)
-    count = (mask_fraction * ordinary_count.double()).round().clamp(min=1).minimum(ordinary_count)
-    # The rank of each token's noise in its row. Special tokens rank last, at or above ordinary_count.
+    num_ordinary = ordinary.sum(dim=1, keepdim=True)
+    num_masked = (mask_fraction * num_ordinary.double()).round().clamp(min=1).minimum(num_ordinary)
+    # The rank of each token's noise in its row. Special tokens rank last, at or above num_ordinary.
     rank = noise.masked_fill(~ordinary, torch.inf).argsort(dim=1).argsort(dim=1)
-    return rank < count
+    return rank < num_masked
 
 
 def drop_tokens(ids: Tensor, masked: Tensor, pad_id: int) -> Tensor:

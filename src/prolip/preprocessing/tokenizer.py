@@ -95,8 +95,8 @@ class Tokenizer:
         _check_special_tokens(self._backend, config)
         self._backend.enable_truncation(config.context_length)  # cuts the text only: start and end stay
         self._backend.encode_special_tokens = True  # neither a copy nor a file of the backend stores this
-        # Those that the backend has under a name, such as "[MASK]", that a caption could contain.
-        self._special_ids = config.special_ids & self._backend.get_added_tokens_decoder().keys()
+        # Special ids that have a name in the backend, such as "[MASK]", which a caption could contain.
+        self._named_special_ids = config.special_ids & self._backend.get_added_tokens_decoder().keys()
 
     @classmethod
     def from_file(cls, path: str | Path, config: TokenizerConfig) -> Tokenizer:
@@ -209,28 +209,34 @@ class Tokenizer:
         """Clean and encode a text: ids without padding, cut to the context length, not checked against vocab_size."""
         encoding = self._backend.encode(clean_text(text, self.config.cleaning))
         ids: list[int] = encoding.ids
-        if self._special_ids.isdisjoint(ids):
+        if self._named_special_ids.isdisjoint(ids):
             return ids
         # Unigram and word-level models know special tokens by their spelling, whatever encode_special_tokens is.
         # So drop every special id but the start and end tokens, which the backend itself added (mask 1).
-        was_added = encoding.special_tokens_mask
-        return [i for i, added in zip(ids, was_added, strict=True) if added or i not in self._special_ids]
+        return [
+            i
+            for i, was_added in zip(ids, encoding.special_tokens_mask, strict=True)
+            if was_added or i not in self._named_special_ids
+        ]
 
     def _decode(self, row: list[int]) -> str:
         """The text of one row of ids, without padding, start and end tokens. Pops the padding off `row` itself."""
         while row and row[-1] == self.config.pad_id:  # only at the end: CLIP's pad is an ordinary token too
             row.pop()
-        ends = {self.config.start_id, self.config.end_id}
-        text: str = self._backend.decode([i for i in row if i not in ends], skip_special_tokens=False)
+        start_and_end = {self.config.start_id, self.config.end_id}
+        text: str = self._backend.decode(
+            [i for i in row if i not in start_and_end], skip_special_tokens=False
+        )
         return text
 
     def _make_vocabulary_error(self, ids: Tensor, texts: Sequence[str]) -> ValueError:
         """The error for the first of the ids (B, T) that is vocab_size or more; it names the token and its text."""
         row, column = (int(i) for i in (ids >= self.config.vocab_size).nonzero()[0])
-        found = int(ids[row, column])
+        token_id = int(ids[row, column])
         return ValueError(
-            f"texts[{row}], {_shorten(texts[row])}: the token {self._backend.id_to_token(found)!r} has the id {found}, "
-            f"but the vocabulary has {self.config.vocab_size} rows; this tokenizer belongs to another model"
+            f"texts[{row}], {_shorten(texts[row])}: the token {self._backend.id_to_token(token_id)!r} has the id "
+            f"{token_id}, but vocab_size is {self.config.vocab_size}. This tokenizer belongs to another model: "
+            "use the tokenizer.json that came with the weights"
         )
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
@@ -295,22 +301,27 @@ def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
 
 
 def _copy_backend(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Copy by way of JSON; ValueError if the tokenizer has a part that JSON does not hold."""
+    """Copy a tokenizer by way of JSON; ValueError if it has a component that can't be written as JSON."""
     try:
         return tokenizers.Tokenizer.from_str(backend.to_str())
     except Exception as error:  # two tokens with one id, or a component written in Python
-        raise ValueError(f"the tokenizer can't be written and read again: {error}") from error
+        raise ValueError(
+            f"the tokenizer can't be written as a tokenizer.json and read again: {error}. "
+            "Its ids must be unique, and its components those of `tokenizers`"
+        ) from error
 
 
 def _reserve_ids(backend: tokenizers.Tokenizer, vocab_size: int) -> None:
     """Add tokens "[RESERVED i]" to the backend until the next new token gets an id of at least `vocab_size`.
 
     `tokenizers` always takes the next id. A model's embedding table may have more rows than the tokenizer has ids.
+    ValueError if the ids of the backend have gaps.
     """
     ids = backend.get_vocab().values()
     if len(ids) != max(ids, default=-1) + 1:
         raise ValueError(
-            "the tokenizer's ids have gaps, so that no mask token can be added; set mask_id to one of its own tokens"
+            "the tokenizer's ids have gaps, so no mask token can be added; "
+            "set TokenizerConfig.mask_id to the id of one of its own tokens"
         )
     backend.add_special_tokens([f"[RESERVED {i}]" for i in range(len(ids), vocab_size)])
 
@@ -318,15 +329,17 @@ def _reserve_ids(backend: tokenizers.Tokenizer, vocab_size: int) -> None:
 def _check_special_tokens(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
     """Raise ValueError unless the backend adds just the config's start and end tokens and room for a text is left."""
     encoding = backend.encode("")
-    found = [i for i, added in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if added]
-    expected = [i for i in (config.start_id, config.end_id) if i is not None]
-    if found != expected:
+    mask = encoding.special_tokens_mask
+    added_ids = [i for i, was_added in zip(encoding.ids, mask, strict=True) if was_added]
+    config_ids = [i for i in (config.start_id, config.end_id) if i is not None]
+    if added_ids != config_ids:
         raise ValueError(
-            f"the tokenizer adds the ids {found} to a text, but start_id and end_id of its config are {expected}"
+            f"the tokenizer adds the ids {added_ids} to a text, but start_id and end_id of its config are "
+            f"{config_ids}. Set these to the ids that it adds, or use the tokenizer that belongs to the config"
         )
-    if config.context_length <= len(found):
+    if config.context_length <= len(added_ids):
         raise ValueError(
-            f"context_length {config.context_length} leaves no room for a text beside {len(found)} special tokens"
+            f"context_length {config.context_length} leaves no room for a text beside {len(added_ids)} special tokens"
         )
 
 
@@ -361,4 +374,5 @@ def as_text_list(texts: str | Sequence[str]) -> Sequence[str]:
 
 
 def _shorten(text: str) -> str:
+    """The text in quotes for a message, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

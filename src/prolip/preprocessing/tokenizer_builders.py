@@ -50,7 +50,7 @@ def train_bpe(
     )
     if vocab_size < NUM_BYTES + 2:
         raise ValueError(
-            f"vocab_size {vocab_size} is too small: [PAD], [MASK] and the bytes are {NUM_BYTES + 2}"
+            f"vocab_size {vocab_size} is too small: [PAD], [MASK] and all bytes need at least {NUM_BYTES + 2}"
         )
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -124,7 +124,7 @@ def build_clip_tokenizer(
     Returns:
         The tokenizer.
     """
-    backend = _build_clip_backend(merges, vocab)
+    backend = _build_clip_backend(merges, vocab, "build_clip_tokenizer")
     ids = backend.get_vocab()
     config = TokenizerConfig(
         vocab_size=max(ids.values()) + 1,
@@ -158,7 +158,7 @@ def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         lines = data.decode("utf-8").rstrip("\n").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+        raise ValueError(f"{path} is damaged: {error}. Copy or download it again") from error
     header_lines = 1 if "#version" in lines[0] else 0
     pairs = [tuple(line.split()) for line in lines[header_lines : CLIP_MERGES + header_lines]]
     for i, pair in enumerate(pairs):
@@ -188,12 +188,11 @@ def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
     if (folder / "tokenizer.json").is_file():
         return read_tokenizer_file(folder / "tokenizer.json")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _build_clip_backend(
-            read_clip_merges(folder / "merges.txt"), _read_vocab(folder / "vocab.json")
-        )
+        merges, vocab = read_clip_merges(folder / "merges.txt"), _read_vocab(folder / "vocab.json")
+        return _build_clip_backend(merges, vocab, folder)
     for name in ("bpe_simple_vocab_16e6.txt", "bpe_simple_vocab_16e6.txt.gz"):
         if (folder / name).is_file():
-            return _build_clip_backend(read_clip_merges(folder / name), None)
+            return _build_clip_backend(read_clip_merges(folder / name), None, folder)
     if (folder / "spiece.model").is_file():
         raise FileNotFoundError(
             f"{folder} has spiece.model but no tokenizer.json. With transformers and sentencepiece installed, run once "
@@ -212,55 +211,58 @@ def read_special_tokens(folder: str | Path) -> dict[str, str]:
     Returns:
         The token of each kind that the files name, such as {"pad": "</s>", "eos": "</s>"}.
     """
-    stated: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
         path = Path(folder) / name
         if path.is_file():
-            stated |= {key: value for key, value in read_json(path).items() if value is not None}
-    names = {}
-    for key in ("pad", "eos", "bos", "mask", "unk"):
-        value = stated.get(f"{key}_token")  # a text, or a dict that describes an added token
-        content = value.get("content") if isinstance(value, dict) else value
-        if content is not None:
-            names[key] = str(content)
-    return names
+            entries |= {key: value for key, value in read_json(path).items() if value is not None}
+    tokens = {}
+    for kind in ("pad", "eos", "bos", "mask", "unk"):
+        entry = entries.get(f"{kind}_token")  # a text, or a dict that describes an added token
+        token = entry.get("content") if isinstance(entry, dict) else entry
+        if token is not None:
+            tokens[kind] = str(token)
+    return tokens
 
 
 def _clean_captions(captions: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
-    """Iterate over cleaned captions; TypeError at one that is not a str, ValueError at the end if all were empty."""
+    """Yield the cleaned captions; TypeError at one that is not a str, ValueError at the end if all were empty."""
     if isinstance(captions, str | bytes):
         raise TypeError(f"captions must be a sequence of str, not {describe_type(captions)}")
-    empty = True
+    all_empty = True
     for i, caption in enumerate(captions):
         if not isinstance(caption, str):
             raise TypeError(f"captions[{i}] must be a str, not {describe_type(caption)}")
         text = clean_text(caption, cleaning)
-        empty = empty and not text
+        all_empty = all_empty and not text
         yield text
-    if empty:
-        raise ValueError("the captions hold no words to train a tokenizer on")
+    if all_empty:
+        raise ValueError(
+            f"the captions hold no words to train a tokenizer on: nothing is left after the cleaning {cleaning!r}"
+        )
 
 
 def _build_clip_backend(
-    merges: Sequence[tuple[str, str]], vocab: dict[str, int] | None
+    merges: Sequence[tuple[str, str]], vocab: dict[str, int] | None, source: object
 ) -> tokenizers.Tokenizer:
     """CLIP's BPE as a `tokenizers.Tokenizer`: lower case, CLIP's split into words, start and end tokens.
 
-    `vocab` has the ids of all tokens; None: CLIP's order. ValueError if it lacks start or end, or a part of a merge.
+    vocab: ids of all tokens; None: CLIP's order. source: where merges and vocab came from, for messages.
+    ValueError if the vocab lacks the start or end token, or a token of a merge.
     """
     vocab = _make_clip_vocab(merges) if vocab is None else vocab
     missing = [name for name in (START, END) if name not in vocab]
     if missing:
-        raise ValueError(f"the vocabulary is not CLIP's: it has no {' and no '.join(missing)}")
+        raise ValueError(f"{source}: the vocabulary is not CLIP's: it has no {' and no '.join(missing)}")
     try:
         backend = tokenizers.Tokenizer(models.BPE(vocab, list(merges), end_of_word_suffix="</w>"))
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise ValueError(f"the merges don't fit CLIP's vocabulary: {error}") from error
+        raise ValueError(f"{source}: the merges don't fit the vocabulary: {error}") from error
     backend.normalizer = normalizers.Lowercase()  # for users of tokenizer.json without our cleaning
-    words = tokenizers.Regex(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
+    word_pattern = tokenizers.Regex(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(words, behavior="removed", invert=True),
+            pre_tokenizers.Split(word_pattern, behavior="removed", invert=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -288,7 +290,7 @@ def _make_clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    """Read a vocab.json, {token: id}; ValueError if an id is not an integer."""
+    """Read a vocab.json, {token: id}; ValueError if it is not JSON, or an id is not an integer."""
     vocab = read_json(path)
     if not all(isinstance(i, int) for i in vocab.values()):
         raise ValueError(f"{path} is not a vocabulary: it must hold an integer id for every token")

@@ -66,7 +66,8 @@ class BPRWConfig:
         require_choice(self.prior, get_args(Prior), "prior")
         if self.prior == "dirichlet" and self.alpha < 1.0:
             raise ValueError(
-                "The prior 'dirichlet' needs alpha >= 1, so that its concentrations are positive"
+                "The prior 'dirichlet' needs alpha of at least 1, so that its concentrations are positive, "
+                f"not {self.alpha!r}"
             )
 
 
@@ -103,16 +104,17 @@ def fit_prompt_weights(
     """
     # The noise (M, samples_per_image, D) is the same for every class, so the weights of a class depend neither on its
     # position nor on other classes. Classes go in blocks: memory does not grow with C x M x samples x D.
-    _check(prompts, observed)
-    classes, images, dim = observed.shape
-    shape = (images, settings.samples_per_image, dim)
+    _check_prompts_and_images(prompts, observed)
+    num_classes, num_images, dim = observed.shape
+    shape = (num_images, settings.samples_per_image, dim)
     noise = torch.randn(shape, generator=generator, dtype=observed.log_var.dtype, device=generator.device)
     noise = noise.to(observed.device)
-    step = max(1, BLOCK_ELEMENTS // noise.numel())
-    return _concatenate(
+    classes_per_block = max(1, BLOCK_ELEMENTS // noise.numel())
+    blocks = [slice(i, i + classes_per_block) for i in range(0, num_classes, classes_per_block)]
+    return _concatenate_classes(
         [
-            fit_weights_to_samples(prompts[i : i + step], _sample(observed[i : i + step], noise), settings)
-            for i in range(0, classes, step)
+            fit_weights_to_samples(prompts[block], _sample_observations(observed[block], noise), settings)
+            for block in blocks
         ]
     )
 
@@ -129,10 +131,10 @@ def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BP
         Mixing weights (C, T) and the state of EM.
     """
     _check_prompts(prompts)
-    widened = Gaussian(prompts.mean, (prompts.var + settings.extra_variance).log())
+    components = Gaussian(prompts.mean, (prompts.var + settings.extra_variance).log())
     initial = inverse_uncertainty_weights(prompts)
     alpha = dirichlet_prior(initial, settings.alpha) if settings.prior == "dirichlet" else settings.alpha
-    return fit_mixing_weights(observations, widened, alpha=alpha, initial=initial)
+    return fit_mixing_weights(observations, components, alpha=alpha, initial=initial)
 
 
 def find_nearest_images(
@@ -177,7 +179,9 @@ def zero_shot_weights(
         ValueError: `settings.nearest_images` is None.
     """
     if settings.nearest_images is None:
-        raise ValueError("Without labels, BPRWConfig.nearest_images must be set")
+        raise ValueError(
+            "Without labels, BPRWConfig.nearest_images must be set, as in ZERO_SHOT_CONFIG, not None"
+        )
     indices = find_nearest_images(prompts, images, settings.nearest_images, metric)
     return fit_prompt_weights(prompts, images[indices], settings, generator)
 
@@ -228,7 +232,7 @@ def few_shot_weights(
     return FewShotWeights(weights, image_indices)
 
 
-def _sample(observed: Gaussian, noise: Tensor) -> Tensor:
+def _sample_observations(observed: Gaussian, noise: Tensor) -> Tensor:
     """Samples from the Gaussians of images: (C, M S, D), the S samples of an image consecutively.
 
     observed: (C, M, D). noise: (M, S, D), standard normal.
@@ -237,34 +241,39 @@ def _sample(observed: Gaussian, noise: Tensor) -> Tensor:
 
 
 def _prior_weights(prompts: Gaussian, settings: BPRWConfig) -> Tensor:
-    """Weights without any observation: the mode of the prior, (C, T), float64."""
+    """Weights of prompts without any observation, (C, T), float64: the mode of the prior."""
     _check_prompts(prompts)
     weights = inverse_uncertainty_weights(prompts).double()
     return weights if settings.prior == "dirichlet" else torch.full_like(weights, 1.0 / weights.shape[-1])
 
 
-def _concatenate(blocks: list[MixingWeights]) -> MixingWeights:
-    """Join the results of blocks of classes."""
+def _concatenate_classes(blocks: list[MixingWeights]) -> MixingWeights:
+    """Join the results of blocks of classes to one result of all classes, in order."""
     names = ("weights", "iterations", "converged", "log_posterior")
     return MixingWeights(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
 
 
-def _check(prompts: Gaussian, observed: Gaussian) -> None:
-    """Raise unless prompts are (C, T, D), none of them 0, with uncertainty, and observed images (C, M, D)."""
+def _check_prompts_and_images(prompts: Gaussian, observed: Gaussian) -> None:
+    """Raise unless prompts are (C, T, D) with uncertainty, and images (C, M, D) of the same C and D, not empty."""
     _check_prompts(prompts)
     check_gaussian(observed, "observed")
     prompt_shape, image_shape = tuple(prompts.shape), tuple(observed.shape)
     if len(image_shape) != 3 or prompt_shape[::2] != image_shape[::2] or 0 in image_shape:  # [::2]: C and D
         raise ValueError(
-            f"prompts {prompt_shape} must be (C, T, D) and the observed images {image_shape} (C, M, D)"
+            f"prompts must be (C, T, D) and the observed images (C, M, D), of the same C and D and not empty, "
+            f"but are {prompt_shape} and {image_shape}"
         )
 
 
 def _check_prompts(prompts: Gaussian) -> None:
-    """Raise ValueError unless prompts are (C, T, D), none of them 0, and have uncertainty."""
+    """Raise ValueError unless prompts are (C, T, D), not empty, and have uncertainty."""
     prompts.check_shapes("prompts")  # EM looks at the values
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
-        raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
+        raise ValueError(f"prompts must be (C, T, D) and not empty, but are {tuple(prompts.shape)}")
+    # tiny log-variances are fine as long as every trace is positive
     has_tiny_variance = not is_in_range(prompts.log_var, MIN_SAFE_LOG_VAR, torch.inf)
     if has_tiny_variance and not bool((prompts.uncertainty > 0).all()):
-        raise ValueError("BPRW weights prompts by their uncertainty, but this model has none")
+        raise ValueError(
+            "BPRW weights prompts by their uncertainty, but this model has none. Use uniform weights "
+            "(prolip.zeroshot.prompt_weights.uniform_weights), or a probabilistic model"
+        )

@@ -32,7 +32,7 @@ def choose_shots(labels: Tensor, num_classes: int, shots: int, generator: torch.
         generator: Generator of the choice, on the CPU.
 
     Returns:
-        Indices, int64 (C, shots). Images of a class with fewer images repeat; -1: the class has none.
+        Indices of images, int64 (C, shots). Images of a class with fewer images repeat; -1: the class has none.
     """
     require_positive_int(shots, "shots")
     order, counts = _shuffle_by_class(labels, num_classes, generator)
@@ -58,19 +58,26 @@ def split_few_shot(
         Indices of both; every image is in one of them.
     """
     order, counts = _shuffle_by_class(labels, num_classes, generator)
-    class_of = labels[order]
-    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[class_of]  # within its class
+    sorted_labels = labels[order]
+    rank_in_class = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[sorted_labels]
     is_train = torch.zeros(len(labels), dtype=torch.bool)
-    is_train[order] = rank < (counts // 2).clamp_max(max_per_class)[class_of]
+    is_train[order] = rank_in_class < (counts // 2).clamp_max(max_per_class)[sorted_labels]
     return FewShotSplit((~is_train).nonzero()[:, 0], is_train.nonzero()[:, 0])
 
 
-def _shuffle_by_class(labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Indices of all images, grouped by class and shuffled within, (N,); number of images per class, (C,).
+def _shuffle_by_class(labels: Tensor, num_classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Indices of all images (N,), class after class, in random order within a class; number of images per class (C,).
 
-    Raises ValueError unless labels are int64 (N,) from 0 to classes - 1.
+    Raises ValueError unless labels are int64 (N,) from 0 to num_classes - 1.
     """
-    if labels.ndim != 1 or labels.dtype != torch.int64 or bool(((labels < 0) | (labels >= classes)).any()):
-        raise ValueError(f"labels must be int64 (N,) in 0..{classes - 1}")
+    if (
+        labels.ndim != 1
+        or labels.dtype != torch.int64
+        or bool(((labels < 0) | (labels >= num_classes)).any())
+    ):
+        raise ValueError(
+            f"labels must be int64 (N,) in 0..{num_classes - 1}; they are {labels.dtype} {tuple(labels.shape)}"
+            + (f" in {int(labels.min())}..{int(labels.max())}" if labels.numel() else "")
+        )
     order = torch.randperm(len(labels), generator=generator)
-    return order[labels[order].argsort(stable=True)], torch.bincount(labels, minlength=classes)
+    return order[labels[order].argsort(stable=True)], torch.bincount(labels, minlength=num_classes)

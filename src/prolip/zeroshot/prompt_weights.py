@@ -28,8 +28,8 @@ def uniform_weights(prompts: Gaussian) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    classes, count = _shape(prompts)
-    return prompts.log_var.new_full((classes, count), 1.0 / count, dtype=torch.float64)
+    num_classes, num_templates = _check_shape(prompts)
+    return prompts.log_var.new_full((num_classes, num_templates), 1.0 / num_templates, dtype=torch.float64)
 
 
 def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
@@ -42,10 +42,12 @@ def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    classes, count = _shape(prompts)
-    if not 0 <= index < count:
-        raise ValueError(f"There are {count} templates, so the index must be in 0..{count - 1}, not {index}")
-    weights = prompts.log_var.new_zeros((classes, count), dtype=torch.float64)
+    num_classes, num_templates = _check_shape(prompts)
+    if not 0 <= index < num_templates:
+        raise ValueError(
+            f"There are {num_templates} templates, so the index must be in 0..{num_templates - 1}, not {index}"
+        )
+    weights = prompts.log_var.new_zeros((num_classes, num_templates), dtype=torch.float64)
     weights[:, index] = 1.0
     return weights
 
@@ -60,9 +62,9 @@ def class_std_filter(prompts: Gaussian, k: float) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _uncertainty(prompts)
+    uncertainty = _compute_uncertainty(prompts)
     spread = uncertainty.std(-1, correction=0, keepdim=True)
-    return _select_below(uncertainty, uncertainty.mean(-1, keepdim=True) + k * spread)
+    return _weight_prompts_below(uncertainty, uncertainty.mean(-1, keepdim=True) + k * spread)
 
 
 def global_std_filter(prompts: Gaussian, k: float) -> Tensor:
@@ -75,8 +77,8 @@ def global_std_filter(prompts: Gaussian, k: float) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _uncertainty(prompts)
-    return _select_below(uncertainty, uncertainty.mean() + k * uncertainty.std(correction=0))
+    uncertainty = _compute_uncertainty(prompts)
+    return _weight_prompts_below(uncertainty, uncertainty.mean() + k * uncertainty.std(correction=0))
 
 
 def threshold_filter(prompts: Gaussian, threshold: float) -> Tensor:
@@ -89,8 +91,8 @@ def threshold_filter(prompts: Gaussian, threshold: float) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _uncertainty(prompts)
-    return _select_below(uncertainty, uncertainty.new_tensor(threshold))
+    uncertainty = _compute_uncertainty(prompts)
+    return _weight_prompts_below(uncertainty, uncertainty.new_tensor(threshold))
 
 
 def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
@@ -103,10 +105,10 @@ def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _uncertainty(prompts)
+    uncertainty = _compute_uncertainty(prompts)
     _check_count(k, uncertainty.shape[1], "templates")
     rank = uncertainty.argsort(dim=-1, stable=True).argsort(dim=-1)  # within the class, from 0
-    return _make_weights(rank < k, uncertainty)
+    return _weight_selected_prompts(rank < k, uncertainty)
 
 
 def global_top_k_filter(prompts: Gaussian, count: int) -> Tensor:
@@ -119,14 +121,14 @@ def global_top_k_filter(prompts: Gaussian, count: int) -> Tensor:
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _uncertainty(prompts)
+    uncertainty = _compute_uncertainty(prompts)
     _check_count(count, uncertainty.numel(), "prompts")
     rank = uncertainty.flatten().argsort(stable=True).argsort().reshape(uncertainty.shape)
-    return _make_weights(rank < count, uncertainty)
+    return _weight_selected_prompts(rank < count, uncertainty)
 
 
 def effective_prompt_count(weights: Tensor) -> Tensor:
-    """Effective number of prompts: exp(entropy).
+    """Effective number of prompts of each class: exp(entropy of its weights).
 
     Args:
         weights: Weights of prompts, (..., T), summing to 1.
@@ -150,32 +152,38 @@ def entropy(weights: Tensor) -> Tensor:
     return value
 
 
-def _select_below(uncertainty: Tensor, limit: Tensor) -> Tensor:
-    """Weights of the prompts whose uncertainty (C, T) is at most the limit, a scalar or (C, 1)."""
-    return _make_weights(uncertainty <= limit + ROUNDING * limit.abs(), uncertainty)
+def _weight_prompts_below(uncertainty: Tensor, limit: Tensor) -> Tensor:
+    """Weights (C, T) that select the prompts whose uncertainty (C, T) is at most the limit, a scalar or (C, 1)."""
+    return _weight_selected_prompts(uncertainty <= limit + ROUNDING * limit.abs(), uncertainty)
 
 
-def _make_weights(selected: Tensor, uncertainty: Tensor) -> Tensor:
-    """Equal weights for the selected prompts, bool (C, T); all for the least uncertain one if none is selected."""
-    least = one_hot(uncertainty.argmin(-1), uncertainty.shape[-1]).bool()
-    selected = torch.where(selected.any(-1, keepdim=True), selected, least)
+def _weight_selected_prompts(selected: Tensor, uncertainty: Tensor) -> Tensor:
+    """Weights (C, T), float64: equal for the selected prompts of a class, and 0 for the others.
+
+    selected: bool (C, T). A class without a selected prompt gets its least uncertain one.
+    """
+    least_uncertain = one_hot(uncertainty.argmin(-1), uncertainty.shape[-1]).bool()
+    selected = torch.where(selected.any(-1, keepdim=True), selected, least_uncertain)
     return selected.double() / selected.sum(-1, keepdim=True)
 
 
-def _uncertainty(prompts: Gaussian) -> Tensor:
+def _compute_uncertainty(prompts: Gaussian) -> Tensor:
     """tr(Sigma) of the prompts, float64 (C, T); ValueError if the model has no uncertainty."""
-    _shape(prompts)
+    _check_shape(prompts)
     uncertainty = prompts.uncertainty.double()
     if not bool((uncertainty > 0).any()):
-        raise ValueError("This model has no uncertainty, so prompts can't be filtered by it")
+        raise ValueError(
+            "This model has no uncertainty, so prompts can't be filtered by it. Use uniform_weights, or a "
+            "probabilistic model"
+        )
     return uncertainty
 
 
-def _shape(prompts: Gaussian) -> tuple[int, int]:
-    """C and T of prompts (C, T, D); ValueError for another shape or an empty one."""
+def _check_shape(prompts: Gaussian) -> tuple[int, int]:
+    """Return C and T of prompts (C, T, D); ValueError for another shape or an empty one."""
     check_gaussian(prompts, "prompts")
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
-        raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
+        raise ValueError(f"prompts must be (C, T, D) and not empty, but are {tuple(prompts.shape)}")
     return prompts.shape[0], prompts.shape[1]
 
 

@@ -12,7 +12,7 @@ from prolip.mixture import PooledVariance, pool
 from prolip.model.prolip import ProLIP
 
 
-def prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
+def make_prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
     """Fill every template with every class name.
 
     Args:
@@ -22,13 +22,13 @@ def prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[s
     Returns:
         C x T texts: all prompts of the first class, then of the second, ...
 
-    >>> prompt_texts(["cat", "dog"], ["a {c}.", "the {c}."])
+    >>> make_prompt_texts(["cat", "dog"], ["a {c}.", "the {c}."])
     ['a cat.', 'the cat.', 'a dog.', 'the dog.']
     """
     if not class_names:
         raise ValueError("At least one class name is needed")
-    checked = check_templates(templates)
-    return [template.replace(CLASS_PLACEHOLDER, name) for name in class_names for template in checked]
+    templates = check_templates(templates)
+    return [template.replace(CLASS_PLACEHOLDER, name) for name in class_names for template in templates]
 
 
 def embed_class_prompts(
@@ -40,7 +40,7 @@ def embed_class_prompts(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Gaussian:
-    """Embed the prompts of every class; `embed_prompts` for a model that is used once.
+    """Embed the prompts of every class with a model; `embed_prompts` does it with an `Embedder`.
 
     Args:
         model: The model.
@@ -68,7 +68,7 @@ def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Seq
     Returns:
         Gaussian (C, T, D), on the CPU.
     """
-    flat = embedder.embed_texts(prompt_texts(class_names, templates))  # (C T, D)
+    flat = embedder.embed_texts(make_prompt_texts(class_names, templates))  # (C T, D)
     shape = (len(class_names), len(templates), flat.dim)
     return Gaussian(flat.mean.reshape(shape), flat.log_var.reshape(shape))
 
