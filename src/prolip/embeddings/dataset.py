@@ -34,7 +34,8 @@ class PartFooter(NamedTuple):
         digest: Hash of ids and Gaussians.
         num_samples: Samples that were read, good and bad.
         errors: Bad samples, by sample index.
-        invalid_values: Number of values of each extra column that had another type and were stored as null.
+        invalid_values: By name, the number of extra values that were not stored: they had another type than their
+            column, or the data set has no such column.
     """
 
     rows: int
@@ -184,7 +185,7 @@ class EmbeddingDataset:
             yield from ((part, sample, error) for sample, error in self.footer(part).errors.items())
 
     def count_invalid_values(self) -> Counter[str]:
-        """Number of values of each extra column that had another type and were stored as null."""
+        """Number of extra values that were not stored, by name, over all parts; see `PartFooter.invalid_values`."""
         return sum((self.footer(part).invalid_values for part in self.part_indices), Counter())
 
     def count_errors(self) -> ErrorCounts:
