@@ -9,6 +9,7 @@ PNG = b"\x89PNG, as far as a source can tell"
 
 
 def member(name, content=b"", **fields):
+    """(TarInfo, content) of a member of a tar; `fields` are set on the TarInfo."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     for field, value in fields.items():
@@ -17,17 +18,17 @@ def member(name, content=b"", **fields):
 
 
 def tar_bytes(files, format=tarfile.PAX_FORMAT):
-    """files: (name, content) or members."""
+    """The bytes of a tar; `files` are pairs (name, content), or what `member` returns."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=format) as tar:
-        for one in files:
-            info, content = member(*one) if isinstance(one[0], str) else one
+        for pair in files:
+            info, content = member(*pair) if isinstance(pair[0], str) else pair
             tar.addfile(info, io.BytesIO(content))
     return file.getvalue()
 
 
 def pairs(count, start=0):
-    """The files of so many samples with a picture and a caption each."""
+    """The files, as (name, content), of `count` samples with a picture and a caption each, numbered from `start`."""
     numbers = range(start, start + count)
     return [
         file
@@ -37,12 +38,13 @@ def pairs(count, start=0):
 
 
 def write_tar(path, files, **options):
+    """Write `tar_bytes(files, **options)` to a path, and return it as a str."""
     path.write_bytes(tar_bytes(files, **options))
     return str(path)
 
 
 def samples_by_tarfile(content):
-    """(key, [(ending, content), ...]) of each sample of a whole tar."""
+    """(key, [(extension, content), ...]) of each sample of a whole tar, given as bytes."""
     members = []
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         for info in tar:
