@@ -41,6 +41,7 @@ class TransformerConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all fields are valid."""
         for name, maximum in (("width", 2**16), ("layers", 1000), ("heads", 1000), ("mlp_width", 2**18)):
             require_positive_int(getattr(self, name), name, maximum)
         require_field_types(self)
@@ -72,6 +73,7 @@ class ImageConfig:
     """A linear map from the tower's width to the embedding (SigLIP has none)."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all fields are valid and fit together."""
         require_positive_int(self.patch_size, "patch_size", maximum=4096)
         require_field_types(self)
         if self.preprocessing.size < self.patch_size:
@@ -122,6 +124,7 @@ class TextConfig:
     projection_bias: bool = True
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all fields are valid and fit together."""
         require_field_types(self)
         if self.pooling != "class" and self.uncertainty != "none":
             raise ValueError(
@@ -160,6 +163,7 @@ class InitConfig:
     logit_bias: float = -10.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless scale is positive and all values are finite."""
         if (
             not 0.0 < self.scale < math.inf
             or not math.isfinite(self.logit_bias)
@@ -188,6 +192,7 @@ class ModelConfig:
     init: InitConfig = field(default_factory=InitConfig)
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all fields are valid and the two towers fit together."""
         require_positive_int(self.embed_dim, "embed_dim", maximum=2**16)
         require_field_types(self)
         for tower, name in ((self.image, "image"), (self.text, "text")):

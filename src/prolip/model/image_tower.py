@@ -51,6 +51,7 @@ class ImageTower(nn.Module):
     """
 
     def __init__(self, config: ImageConfig, embed_dim: int) -> None:
+        """Make the layers with undefined values: `init.init_image_tower` draws them, or weights are loaded."""
         super().__init__()
         self.config = config
         blocks = config.blocks

@@ -47,6 +47,7 @@ class ProLIP(nn.Module):
     """
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer | None = None) -> None:
+        """Make the towers on the device "meta"; ValueError if the tokenizer doesn't fit the config."""
         super().__init__()
         self.config = config
         self.tokenizer: Tokenizer | None = None

@@ -17,6 +17,7 @@ class TextTower(nn.Module):
     """
 
     def __init__(self, config: TextConfig, embed_dim: int) -> None:
+        """Make the layers with undefined values: `init.init_text_tower` draws them, or weights are loaded."""
         super().__init__()
         self.config = config
         blocks, tokens = config.blocks, config.tokenizer

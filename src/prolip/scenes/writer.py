@@ -163,6 +163,7 @@ class _Writer:
     """Writes the data set of a spec below the folder `out`; calls `advance(n)`, a progress bar's, after n images."""
 
     def __init__(self, out: Path, spec: SceneDatasetSpec) -> None:
+        """Derive the seeds and tasks of the spec; nothing is written yet."""
         self.out, self.spec, self.world = out, spec, spec.world
         self.advance: Callable[[int], None] = lambda _: None
         self.tasks = make_tasks(self.world)
