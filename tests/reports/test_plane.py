@@ -99,31 +99,31 @@ def test_choose_similar_images_takes_first_and_last_caption(draw):
     images = draw(20, 5)
     image_index = torch.arange(60) % 20
     pairs = pairs_of(images, draw(60, 5), image_index)
-    rows, captions = plane.choose_similar_images(pairs, first=7, count=4)
+    rows, captions = plane.choose_similar_images(pairs, query_row=7, num_images=4)
     distance = [float(csd(images[7], z)) if i != 7 else -1.0 for i, z in enumerate(images)]
     assert rows.tolist() == np.argsort(distance)[:4].tolist()
     assert rows[0] == 7
     assert captions.tolist() == [c for i in rows.tolist() for c in (i, 40 + i)]
     lonely = pairs_of(images, draw(20, 5), torch.arange(20))
-    assert plane.choose_similar_images(lonely, first=7, count=4)[1].tolist() == rows.tolist(), (
+    assert plane.choose_similar_images(lonely, query_row=7, num_images=4)[1].tolist() == rows.tolist(), (
         "one caption counts once"
     )
-    with pytest.raises(ValueError, match="no image 20"):
-        plane.choose_similar_images(pairs, first=20)
+    with pytest.raises(ValueError, match=r"from 0 to 19.* not 20"):
+        plane.choose_similar_images(pairs, query_row=20)
 
 
 def test_plane_figure_shows_every_caption(draw, tmp_path):
     source = scenes.Scenes("simple", length=8, size=32)
     image_index = torch.arange(12) % 6
     pairs = pairs_of(draw(6, 8), draw(12, 8), image_index, numbers=torch.arange(6) + 2)
-    png, svg = plane.save_plane_figure(tmp_path / "plane", pairs, count=5, source=source)
+    png, svg = plane.save_plane_figure(tmp_path / "plane", pairs, num_images=5, source=source)
     text = svg_text(svg)
     _, captions = plane.choose_similar_images(pairs, 0, 5)
     assert all(pairs.captions.texts[i] in text for i in captions)
     assert svg.read_text().count("<image") == 5
     with Image.open(png) as image:
         assert image.width >= 1280
-    _, plain = plane.save_plane_figure(tmp_path / "plain", pairs, count=5)
+    _, plain = plane.save_plane_figure(tmp_path / "plain", pairs, num_images=5)
     assert "<image" not in plain.read_text()
 
 

@@ -39,7 +39,7 @@ def test_image_sheet_shows_images_notes_and_captions(tmp_path):
 
 
 def test_image_sheet_without_images_raises(tmp_path):
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError, match="sheet: no group has an image"):
         sheets.save_image_sheet(tmp_path / "sheet", [SheetGroup(title="Nothing", items=[])])
 
 

@@ -32,7 +32,7 @@ def test_suite_figure_shows_tasks_and_columns(tmp_path):
 
 
 def test_suite_figure_groups_tasks():
-    rows = suite._task_rows(suite_to_json(lines())["tasks"])
+    rows = suite._make_task_rows(suite_to_json(lines())["tasks"])
     heading, found = None, {}
     for row in rows:
         if row.value is None:

@@ -4,8 +4,8 @@ from PIL import Image
 from prolip.reports import toy
 
 
-def test_compute_table_matches_the_docs():
-    table = toy.compute_table()
+def test_compute_measure_table_matches_the_docs():
+    table = toy.compute_measure_table()
     inside, apart, disjoint = (
         table[name] for name in ("Z1 inside Z2", "equal sigmas, apart", "disjoint, Z2 wider")
     )
@@ -19,8 +19,8 @@ def test_compute_table_matches_the_docs():
     assert disjoint["DKL"][0] == -disjoint["DKL"][1]
 
 
-def test_compute_table_is_symmetric_under_swaps():
-    table = toy.compute_table()
+def test_compute_measure_table_is_symmetric_under_swaps():
+    table = toy.compute_measure_table()
     for key, (forward, backward) in table["Z1 inside Z2"].items():
         assert table["Z2 inside Z1"][key] == pytest.approx((backward, forward))
 

@@ -135,7 +135,7 @@ def test_traversal_figure_limits_images(tmp_path):
 
 
 def test_traversal_figure_rejects_bad_input(tmp_path):
-    with pytest.raises(ValueError, match=r"1 paths .* not 2"):
+    with pytest.raises(ValueError, match=r"1 paths .* not 2 images"):
         traversal.save_traversal_figure({"a.png": make_path("a")}, squares(2), tmp_path / "paths")
     with pytest.raises(ValueError, match="no paths"):
         traversal.save_traversal_figure({}, [], tmp_path / "paths")

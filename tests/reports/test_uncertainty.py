@@ -100,8 +100,8 @@ def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, t
 
 
 def test_rank_is_rounded_down():
-    assert "above 99.9 %" in report._describe_entry({"length": 3, "text_rank": 0.9999})
-    assert "above 100.0 %" in report._describe_entry({"length": 3, "text_rank": 1.0})
+    assert "above 99.9 %" in report._describe_length_and_rank({"length": 3, "text_rank": 0.9999})
+    assert "above 100.0 %" in report._describe_length_and_rank({"length": 3, "text_rank": 1.0})
 
 
 def test_background_figures(model, tmp_path):
@@ -126,9 +126,9 @@ def test_background_figures(model, tmp_path):
 
 
 @given(st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0]), min_size=1, max_size=40))
-def test_medians_group_equal_x(x):
+def test_binned_medians_group_equal_x(x):
     x, y = np.array(x), np.arange(len(x), dtype=float)
-    middles, medians = report._medians(x, y)
+    middles, medians = report._compute_binned_medians(x, y)
     assert len(middles) == len(medians) >= 1
     assert middles == sorted(middles)
     assert set(middles) <= {*x, *((a + b) / 2 for a in x for b in x)}

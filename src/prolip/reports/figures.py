@@ -48,7 +48,10 @@ def make_figure(width: float, height: float) -> Any:
 
 
 def figure_style() -> Any:
-    """The context manager in which every figure is drawn: `with figures.figure_style(): ...`."""
+    """A context manager that sets matplotlib's rcParams to `STYLE` and restores them at its end.
+
+    Every figure is drawn and saved inside it: `with figures.figure_style(): ...`.
+    """
     return extras.import_extra("matplotlib", "report").rc_context(STYLE)
 
 

@@ -48,13 +48,13 @@ def save_filter_page(filtered: FilterResult, folder: Path) -> Path:
 
     Args:
         filtered: Result of `filter_pairs`.
-        folder: For filter.html.
+        folder: Folder in which filter.html is written.
 
     Returns:
         The path of the page, which refers to no other file.
     """
-    text = render_page(build_header(filtered), list(build_sections(filtered)))
-    return atomic_write(folder / PAGE_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    html = render_page(build_header(filtered), list(build_sections(filtered)))
+    return atomic_write(folder / PAGE_FILE, lambda temporary: temporary.write_text(html, encoding="utf-8"))
 
 
 def build_header(filtered: FilterResult) -> PageHeader:
@@ -85,7 +85,11 @@ def build_header(filtered: FilterResult) -> PageHeader:
     percent = format_percentage(summary["keep_fraction"])
     subtitle = f"The best {percent} of the pairs by {filtered.selection.criterion.name}"
     return PageHeader(
-        title="Filter", subtitle=subtitle, metadata=metadata, tiles=tiles, notes=tuple(_notes(filtered))
+        title="Filter",
+        subtitle=subtitle,
+        metadata=metadata,
+        tiles=tiles,
+        notes=tuple(_describe_duplicate_search(filtered)),
     )
 
 
@@ -100,30 +104,30 @@ def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
     """
     examples = find_examples(filtered.selection)
     images = OriginalImages(filtered.embeddings)
-    yield _build_scores(filtered)
-    notes = partial(
-        _format_scores, criterion=filtered.selection.criterion, truth=filtered.counts.ground_truth
+    yield _build_scores_section(filtered)
+    make_notes = partial(
+        _make_notes, criterion=filtered.selection.criterion, truth=filtered.counts.ground_truth
     )
-    yield _build_examples(examples, images, notes)
+    yield _build_examples_section(examples, images, make_notes)
     if examples.duplicates:
-        yield _build_duplicates(examples, images, notes)
+        yield _build_duplicates_section(examples, images, make_notes)
     if filtered.errors.bad:
-        yield _build_errors(filtered)
+        yield _build_errors_section(filtered)
 
 
 def build_example(
     images: OriginalImages, example: FilterExample, notes: Sequence[str], number: int | None = None
 ) -> GalleryItem:
-    """One example of a gallery.
+    """Build the gallery item of an example; its image is read here.
 
     Args:
         images: Images of the filtered data.
         example: The sample.
         notes: Lines below the image.
-        number: Number of the example on the page.
+        number: Number on the image, which near-duplicates share; None: no number.
 
     Returns:
-        The example. An image that can't be read is a gray square with a note on the reason.
+        The item. An image that can't be read is a gray square with a note on the reason.
     """
     caption = example.row["caption"] or example.row["id"]
     try:
@@ -135,22 +139,22 @@ def build_example(
     )
 
 
-def draw_histogram(axes: Any, histogram: Histogram, cut: float | None, name: str) -> None:
+def draw_histogram(axes: Any, histogram: Histogram, threshold: float | None, score_name: str) -> None:
     """Draw stacked bars of kept and dropped samples, and the threshold.
 
     Args:
         axes: Matplotlib axes to draw on.
         histogram: Counts of kept and dropped samples by score.
-        cut: The threshold; None: not drawn.
-        name: Name of the score, for the horizontal axis.
+        threshold: The last score that is kept; None: not drawn.
+        score_name: Label of the horizontal axis.
     """
     edges, (kept, dropped) = rebin_histogram(histogram)
     widths = np.diff(edges)
     axes.bar(edges[:-1], kept, widths, align="edge", color=figures.BLUE, label="kept")
     axes.bar(edges[:-1], dropped, widths, align="edge", bottom=kept, color=figures.GRAY, label="dropped")
-    if cut is not None:
-        axes.axvline(cut, color=figures.ORANGE, linewidth=1.2, label="threshold")
-    axes.set(xlabel=name, ylabel="samples")
+    if threshold is not None:
+        axes.axvline(threshold, color=figures.ORANGE, linewidth=1.2, label="threshold")
+    axes.set(xlabel=score_name, ylabel="samples")
     axes.legend()
 
 
@@ -166,11 +170,11 @@ def rebin_histogram(histogram: Histogram) -> tuple[np.ndarray, tuple[np.ndarray,
     """
     cumulative = np.cumsum(histogram.kept + histogram.dropped)
     total = cumulative[-1]
-    low, high = np.searchsorted(cumulative, [TAIL_FRACTION * total, (1 - TAIL_FRACTION) * total])
-    bounds = np.unique(np.linspace(low, high + 1, MAX_BARS + 1).astype(int))
-    inner = bounds[1:-1]  # split only there: the first and the last part hold the bins beyond the bounds, too
+    first_bin, last_bin = np.searchsorted(cumulative, [TAIL_FRACTION * total, (1 - TAIL_FRACTION) * total])
+    bounds = np.unique(np.linspace(first_bin, last_bin + 1, MAX_BARS + 1).astype(int))
+    inner = bounds[1:-1]  # split only there: the first and the last bar hold the bins beyond the bounds, too
     counts = (histogram.kept, histogram.dropped)
-    kept, dropped = (np.array([part.sum() for part in np.split(count, inner)]) for count in counts)
+    kept, dropped = (np.array([bins.sum() for bins in np.split(count, inner)]) for count in counts)
     return histogram.edges[bounds], (kept, dropped)
 
 
@@ -180,42 +184,47 @@ def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
         HeadlineTile(
             label="Precision",
             value=format_percentage(truth.precision),
-            description=f"of kept samples are right, by column {truth.column!r}",
+            description=f"of kept samples are matching pairs, by column {truth.column!r}",
             comparisons=(("random selection", format_percentage(truth.chance_precision)),),
         ),
         HeadlineTile(
             label="Recall",
             value=format_percentage(truth.recall),
-            description="of right samples are kept",
+            description="of matching pairs are kept",
             comparisons=(("random selection", format_percentage(truth.chance_recall)),),
         ),
     )
 
 
-def _notes(filtered: FilterResult) -> Iterator[str]:
-    """Notes of the header: what fraction of near-duplicates the approximate search finds, by modality."""
+def _describe_duplicate_search(filtered: FilterResult) -> Iterator[str]:
+    """Notes of the header: the fraction of near-duplicates that an approximate search finds; none if it was exact."""
     duplicates = filtered.selection.duplicates
-    for modality, recall in ({} if duplicates is None else duplicates.recall).items():
-        found = (
+    for compared, recall in ({} if duplicates is None else duplicates.recall).items():
+        estimate = (
             "no near-duplicate was found in a random sample"
             if recall is None
             else f"{format_percentage(recall)} of near-duplicates are found"
         )
-        yield f"Near-duplicate {modality} were searched among nearest neighbors only: {found}."
+        yield f"Near-duplicate {compared} were searched within clusters of similar ones only: {estimate}."
 
 
-def _build_scores(filtered: FilterResult) -> PageSection:
+def _build_scores_section(filtered: FilterResult) -> PageSection:
     """Section with the histogram of scores, if samples have scores, and the table of outcomes."""
     histogram, criterion = filtered.counts.histogram, filtered.selection.criterion
     table = TableBlock(
         title="Outcome of all samples",
         headings=("outcome", "samples", "fraction"),
-        rows=tuple(_outcome_rows(filtered)),
+        rows=tuple(_format_outcome_rows(filtered)),
     )
     if histogram is None:
         return PageSection(id="scores", title="Scores", blocks=(table,))
     svg = render_panel(
-        partial(draw_histogram, histogram=histogram, cut=filtered.summary["threshold"], name=criterion.name),
+        partial(
+            draw_histogram,
+            histogram=histogram,
+            threshold=filtered.summary["threshold"],
+            score_name=criterion.name,
+        ),
         f"Histogram of {criterion.name}, with the threshold",
     )
     description = (
@@ -230,8 +239,8 @@ def _build_scores(filtered: FilterResult) -> PageSection:
     return PageSection(id="scores", title="Scores", blocks=(figure, table))
 
 
-def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
-    """Rows of the table of outcomes: (outcome, number of samples, fraction), then bad samples by reason."""
+def _format_outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
+    """Rows of the table of outcomes, then of bad samples by reason: (outcome, number of samples, fraction of all)."""
     errors = filtered.errors
     rows = [
         (OUTCOME_NAMES[outcome], count)
@@ -244,7 +253,9 @@ def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
         yield name, f"{count:,}", format_percentage(count / total if total else None)
 
 
-def _build_examples(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+def _build_examples_section(
+    examples: FilterExamples, images: OriginalImages, make_notes: NoteFunction
+) -> PageSection:
     """Section with galleries of the best, just kept, just dropped and worst samples; images are read here."""
     shown = (
         ("Best", examples.best),
@@ -253,7 +264,10 @@ def _build_examples(examples: FilterExamples, images: OriginalImages, notes: Not
         ("Worst", examples.worst),
     )
     galleries = [
-        Gallery(title=title, items=tuple(build_example(images, one, notes(one)) for one in samples))
+        Gallery(
+            title=title,
+            items=tuple(build_example(images, example, make_notes(example)) for example in samples),
+        )
         for title, samples in shown
         if samples
     ]
@@ -261,40 +275,44 @@ def _build_examples(examples: FilterExamples, images: OriginalImages, notes: Not
     return PageSection(id="examples", title="Examples", intro=intro, blocks=galleries)
 
 
-def _build_duplicates(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
-    """Section with pairs of near-duplicates, the dropped sample before the one that is kept."""
+def _build_duplicates_section(
+    examples: FilterExamples, images: OriginalImages, make_notes: NoteFunction
+) -> PageSection:
+    """Section with pairs of near-duplicates, the dropped sample before the one that is kept; images are read here."""
     items = tuple(
-        build_example(images, one, (outcome, *notes(one)), number)
+        build_example(images, example, (outcome, *make_notes(example)), number)
         for number, pair in enumerate(examples.duplicates, start=1)
-        for outcome, one in zip(("dropped", "kept"), pair, strict=True)
+        for outcome, example in zip(("dropped", "kept"), pair, strict=True)
     )
     intro = "Images with the same number are near-duplicates; the one with the better score is kept."
     gallery = Gallery(title="Dropped and kept near-duplicates", items=items)
     return PageSection(id="duplicates", title="Duplicates", intro=intro, blocks=(gallery,))
 
 
-def _build_errors(filtered: FilterResult) -> PageSection:
+def _build_errors_section(filtered: FilterResult) -> PageSection:
     """Section with a table of the first `MAX_ERRORS` bad samples."""
     rows = tuple(
         (bad.reason, bad.location, bad.detail)
         for _, _, bad in islice(filtered.embeddings.iter_errors(), MAX_ERRORS)
     )
-    more = filtered.errors.bad - len(rows)
+    num_omitted = filtered.errors.bad - len(rows)
     intro = "Samples that could not be read. They don't count in the fraction that is kept."
     intro += (
-        f" The first {len(rows)}; {more:,} more are in errors.csv next to the embeddings." if more else ""
+        f" The first {len(rows)} are listed; errors.csv next to the embeddings has {num_omitted:,} more."
+        if num_omitted
+        else ""
     )
     table = TableBlock(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)
     return PageSection(id="bad", title="Bad samples", intro=intro, blocks=(table,))
 
 
-def _format_scores(
+def _make_notes(
     example: FilterExample, criterion: FilterScore, truth: GroundTruthAgreement | None
 ) -> tuple[str, ...]:
     """Notes below an example: the score of the criterion, CSD and cosine, and the true label if there is one."""
     # without repeats, if the criterion is csd or cosine
     names = dict.fromkeys([criterion.name, "csd", "cosine"])
-    columns = {one.name: one.column for one in CRITERIA}
+    columns = {score.name: score.column for score in CRITERIA}
     values = ((name, example.row[columns[name]]) for name in names)
     scores = [f"{name}{NO_BREAK}{value:.4g}" for name, value in values if value is not None]
     return (*scores, *(() if truth is None else (f"{truth.column}: {example.row[truth.column]}",)))

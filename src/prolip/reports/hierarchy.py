@@ -16,7 +16,7 @@ MAX_FAILURES = 8
 
 
 def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Figure of HierarCaps: uncertainty by level, and the order of each pair of levels.
+    """Save the figure of HierarCaps: uncertainty by level, and how often one level is above another.
 
     Args:
         result: Result of `evaluate_hierarcaps`.
@@ -31,17 +31,19 @@ def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         figure = figures.make_figure(10.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
         _draw_levels(left, uncertainty)
-        _draw_pairs(right, uncertainty)
+        _draw_level_pairs(right, uncertainty)
         return figures.save_figure(figure, out)
 
 
 def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
-    """Figures of HierarImgs: histograms (hierarimgs) and failures (hierarimgs-failures, if there are any).
+    """Save the figures of HierarImgs: histograms by level (hierarimgs), and a sheet of failures (hierarimgs-failures).
+
+    Failures are originals that level 0 doesn't include; without any there is no sheet.
 
     Args:
         result: Result of `evaluate_hierarimgs`.
         data: The images of the result.
-        folder: For the figures.
+        folder: Folder in which the figures are written.
 
     Returns:
         Paths of the PNGs and SVGs; [] for a deterministic model.
@@ -53,7 +55,7 @@ def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder:
 
 
 def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write histograms of H, of its mirror image, and of the difference of uncertainties, by level; returns paths."""
+    """Save histograms of H, of its mirror image and of the rise in uncertainty, by level; [] without uncertainty."""
     if result["uncertainty"] is None:
         return []
     rows = result["by_level"]
@@ -63,14 +65,14 @@ def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
         for level, row in enumerate(rows):
             draw_inclusion(axes[0][level], level, row, result["untrained"])
             _draw_difference(axes[1][level], level, row)
-        figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
+        figure.legend(*_make_inclusion_legend(), loc="outside lower center", ncols=2)
         for grid_row in axes:
             grid_row[0].set_ylabel("images")
         return figures.save_figure(figure, out)
 
 
 def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
-    """Write a sheet of the originals that level 0 includes least, with their levels; [] if there are none."""
+    """Save a sheet of the originals that level 0 includes least, with their levels; [] if it includes all."""
     failures = result["failures"] or []
     indices = failures[:MAX_FAILURES]
     if not indices:
@@ -113,17 +115,17 @@ def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
     axes.margins(x=0.01)
 
 
-def _draw_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
-    """Draw a matrix of levels: the fraction of chains whose row is more uncertain than its column."""
+def _draw_level_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+    """Draw a matrix of levels: the fraction of chains whose caption of level i (row) is more uncertain than of j."""
     pairs = uncertainty["level_pairs"]
     fractions = [[float("nan") if fraction is None else fraction for fraction in row] for row in pairs]
     axes.imshow(fractions, cmap="RdBu", vmin=0, vmax=1)
     for i, row in enumerate(pairs):
         for j, fraction in enumerate(row):
             if fraction is not None:
-                dark = abs(fraction - 0.5) > 0.3
+                is_dark = abs(fraction - 0.5) > 0.3  # of the color map
                 axes.text(
-                    j, i, f"{fraction:.3f}", ha="center", va="center", color="white" if dark else "black"
+                    j, i, f"{fraction:.3f}", ha="center", va="center", color="white" if is_dark else "black"
                 )
     names = [f"level {level}" for level in range(len(pairs))]
     axes.set(
@@ -139,27 +141,30 @@ def _draw_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
         spine.set_visible(False)
 
 
-def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
+def draw_inclusion(
+    axes: Any, level: int, row: Mapping[str, Any], untrained: Mapping[str, Any] | None
+) -> None:
     """Draw the histogram of H(original in level), and as an outline that of H(level in original).
 
     Args:
         axes: Matplotlib axes to draw on.
         level: Number of the level.
-        row: Row of this level, from `evaluate_hierarimgs`.
-        control: Results of untrained models, for the title; None: none.
+        row: Row of this level, from `by_level` of the result of `evaluate_hierarimgs`.
+        untrained: `untrained` of the same result, whose range goes into the title; None: the title has no range.
     """
     edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
+    # H(level in original) = -H(original in level): the same histogram, mirrored
     axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.ORANGE, linewidth=1.2)
     axes.stairs(counts, edges, fill=True, color=figures.BLUE, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
     title = f"level {level}: {100 * row['included']:.1f} % included"
-    if control is not None:
-        fractions = control["included"][level]["by_seed"]
+    if untrained is not None:
+        fractions = untrained["included"][level]["by_seed"]
         title += f"\nuntrained: {100 * min(fractions):.1f} to {100 * max(fractions):.1f} %"
     axes.set(title=title, xlabel="H, nats")
 
 
-def _h_legend() -> tuple[list[Any], list[str]]:
+def _make_inclusion_legend() -> tuple[list[Any], list[str]]:
     """Handles and labels of the legend of `draw_inclusion`."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch

@@ -38,9 +38,11 @@ def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> 
         ValueError: There are no hits.
     """
     images = _HitImages(database)
-    items = [_make_item(images, row, response) for row in response.hits.to_dicts()]
+    items = [_make_sheet_item(images, row, response) for row in response.hits.to_dicts()]
     if not items:
-        raise ValueError(f"{out}: the search found nothing, so there is no image to draw")
+        raise ValueError(
+            f"{out}: the search found nothing, so a sheet would be empty. Relax the search, or search without a sheet"
+        )
     return save_image_sheet(
         out, [SheetGroup(title="; ".join([response.query, *response.confidence.describe()[:1]]), items=items)]
     )
@@ -51,9 +53,9 @@ class _HitImages:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.originals = cache(self._originals)  # each data set is opened once
+        self.open_originals = cache(self._open_originals)  # each data set is opened once
 
-    def _originals(self, origin: str) -> OriginalImages:
+    def _open_originals(self, origin: str) -> OriginalImages:
         """Open the embedded data set from which a hit came; `origin` is its key in the index."""
         entry = self.database.origins[origin]
         header = DatasetHeader.from_json(entry["header"], self.database.uri)
@@ -61,14 +63,13 @@ class _HitImages:
 
     def read(self, row: dict[str, Any]) -> Image.Image:
         """The image of a hit, a row of the response; raises one of `READ_ERRORS` if it can't be read."""
-        return self.originals(row["origin"]).read(row)
+        return self.open_originals(row["origin"]).read(row)
 
 
-def _make_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
-    """One hit of the sheet: its image (a gray square if it can't be read), caption or id, and scores as notes."""
-    is_cross_modal = response.is_cross_modal
+def _make_sheet_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
+    """Make the item of one hit: its image (a gray square if it can't be read), caption or id, and scores as notes."""
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]
-    if is_cross_modal and "match" in row:
+    if response.is_cross_modal and "match" in row:  # the probability of a match is one of an image and a text
         notes.append(f"match {row['match']:.1%}")
     notes.append(f"uncertainty {row['uncertainty']:.4g}")
     try:

@@ -16,7 +16,7 @@ from prolip.reports.sheets import read_sample_image
 PLACEHOLDER = Image.new("RGB", (64, 64), "#c8c8c8")
 """Shown in place of an image that can't be read."""
 READ_ERRORS = (ValueError, OSError, IndexError)
-"""Errors of images that can't be read."""
+"""What `OriginalImages.read` raises for an image that can't be read."""
 
 
 class OriginalImages:
@@ -25,7 +25,7 @@ class OriginalImages:
     The data set is opened at the first use; if that fails, each image of it raises the same error.
 
     Args:
-        embeddings: Embeddings of the samples, which know their data set.
+        embeddings: Embeddings of the samples; their header names the data set that was embedded.
     """
 
     def __init__(self, embeddings: EmbeddingDataset) -> None:
@@ -51,7 +51,7 @@ class OriginalImages:
 
     @cached_property
     def _source(self) -> Source | Exception:
-        """The data set; if it can't be opened, the error, so that opening is tried only once."""
+        """The embedded data set; if it can't be opened, the error, so that opening is tried only once."""
         try:
             return self._embeddings.open_source()
         except READ_ERRORS as error:

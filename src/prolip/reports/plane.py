@@ -29,7 +29,7 @@ SIGMAS = 2.0
 NUM_VERTICES = 73
 """Vertices of the closed line that draws an ellipse; the last is the first."""
 LABEL_DISTANCE = 0.035
-"""Points closer than this fraction of the view have one label."""
+"""Points closer than this fraction of the axes' extent share one label."""
 CAPTION_WIDTH = 46  # characters
 
 
@@ -108,33 +108,39 @@ def fit_plane(
     # with full matrices there are D directions, however few samples there are
     _, lengths, directions = torch.linalg.svd(centered, full_matrices=len(centered) < 2)
     directions = directions[:2]
-    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+    largest_components = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     total = centered.square().sum().clamp_min(torch.finfo(torch.float64).tiny)
     ratios = torch.zeros(2, dtype=torch.float64)
     ratios[: len(lengths[:2])] = lengths[:2].square() / total  # a single sample has one singular value
-    return Plane(center, directions * largest.sign(), ratios)
+    return Plane(center, directions * largest_components.sign(), ratios)
 
 
-def choose_similar_images(pairs: EmbeddedPairs, first: int = 0, count: int = 10) -> tuple[Tensor, Tensor]:
-    """Choose images that are similar to one, and two captions of each.
+def choose_similar_images(
+    pairs: EmbeddedPairs, query_row: int = 0, num_images: int = 10
+) -> tuple[Tensor, Tensor]:
+    """Choose the images nearest to a query image, and two captions of each.
 
     Args:
         pairs: Embeddings of images and captions.
-        first: Row of the image.
-        count: Number of images, the first included.
+        query_row: Row of the query image in `pairs.images`.
+        num_images: Number of images, the query included.
 
     Returns:
-        Rows of the images, nearest first by CSD, int64 (count,); and rows of the first and the last caption of each
-        (of a chain: the most general and the most specific), int64.
+        Rows of the images in `pairs.images`, nearest first by CSD, int64 (num_images,); and rows in `pairs.texts` of
+        the first and the last caption of each (of a chain: the most general and the most specific), int64. An image
+        with a single caption has one row, without captions none.
 
     Raises:
         ValueError: There is no such image.
     """
-    if not 0 <= first < len(pairs.images):
-        raise ValueError(f"there is no image {first} among {len(pairs.images)}")
-    distance = csd_matrix(pairs.images[first : first + 1], pairs.images)[0]
-    distance[first] = -1.0  # the image itself comes first, also before an equal one
-    images = distance.argsort(stable=True)[:count]
+    if not 0 <= query_row < len(pairs.images):
+        raise ValueError(
+            f"query_row must be from 0 to {len(pairs.images) - 1}, a row of the {len(pairs.images)} images, "
+            f"not {query_row}"
+        )
+    distance = csd_matrix(pairs.images[query_row : query_row + 1], pairs.images)[0]
+    distance[query_row] = -1.0  # the query itself comes first, also before an equal image
+    images = distance.argsort(stable=True)[:num_images]
     captions: list[int] = []
     for image in images.tolist():
         own_captions = (pairs.captions.image_index == image).nonzero()[:, 0].tolist()
@@ -146,53 +152,57 @@ def save_plane_figure(
     out: Path,
     pairs: EmbeddedPairs,
     *,
-    first: int = 0,
-    count: int = 10,
+    query_row: int = 0,
+    num_images: int = 10,
     source: Source | None = None,
     seed: int = 0,
 ) -> list[Path]:
-    """Figure of similar images and their captions in a plane.
+    """Save a figure of similar images and their captions, as ellipses in a plane with a numbered list beside it.
 
     Args:
         out: Path without suffix.
         pairs: Embeddings of images and captions.
-        first: Row of the image whose neighbors are drawn.
-        count: Number of images.
+        query_row: Row of the image whose neighbors are drawn.
+        num_images: Number of images, this one included.
         source: The data of the pairs; its images are drawn in the margin. None: only captions.
-        seed: Seed of the samples.
+        seed: Seed of the samples that the plane is fitted to.
 
     Returns:
         Paths of the PNG and the SVG.
     """
-    rows, captions = choose_similar_images(pairs, first, count)
-    images, texts = pairs.images[rows], pairs.texts[captions]
+    image_rows, caption_rows = choose_similar_images(pairs, query_row, num_images)
+    images, texts = pairs.images[image_rows], pairs.texts[caption_rows]
     plane = fit_plane([images, texts], torch.Generator().manual_seed(seed))
-    # row of an image -> its number in the figure
-    position = {int(row): number for number, row in enumerate(rows)}
-    numbers = [position[int(row)] for row in pairs.captions.image_index[captions]]
-    images_shown = None
+    # row of an image -> its position in the figure
+    positions = {int(row): position for position, row in enumerate(image_rows)}
+    image_positions = [positions[int(row)] for row in pairs.captions.image_index[caption_rows]]
+    pictures = None
     if source is not None:
-        images_shown = [read_sample_image(source, int(number)) for number in pairs.indices[rows]]
+        pictures = [read_sample_image(source, int(index)) for index in pairs.indices[image_rows]]
     with figures.figure_style():
-        figure = figures.make_figure(11.0, max(5.6, 0.72 * len(rows)))
+        figure = figures.make_figure(11.0, max(5.6, 0.72 * len(image_rows)))
         left, right = figure.add_gridspec(1, 2, width_ratios=(1.45, 1.0))
-        draw_plane(figure.add_subplot(left), plane, images, texts, numbers)
-        captions_by_image: list[list[str]] = [[] for _ in rows]
-        for caption, number in zip(captions, numbers, strict=True):
-            captions_by_image[number].append(pairs.captions.texts[caption])
-        _draw_list(figure, right, captions_by_image, images_shown)
+        draw_plane(figure.add_subplot(left), plane, images, texts, image_positions)
+        captions_by_image: list[list[str]] = [[] for _ in image_rows]
+        for row, position in zip(caption_rows, image_positions, strict=True):
+            captions_by_image[position].append(pairs.captions.texts[row])
+        _draw_numbered_list(figure, right, captions_by_image, pictures)
         return figures.save_figure(figure, out)
 
 
-def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbers: Sequence[int]) -> None:
+def draw_plane(
+    axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, image_positions: Sequence[int]
+) -> None:
     """Draw images and captions as dots with ellipses; a line joins a caption to its image.
+
+    An image is labeled with its number, counted from 1, and a caption with that of its image.
 
     Args:
         axes: Matplotlib axes to draw on.
         plane: Result of `fit_plane`.
         images: (N, D).
         texts: (T, D).
-        numbers: Position of each caption's image, 0 to N - 1.
+        image_positions: Row of each caption's image in `images`, T numbers from 0 to N - 1.
     """
     for name, color, z in (("images", figures.BLUE, images), ("captions", figures.ORANGE, texts)):
         for outline in plane.compute_ellipses(z):
@@ -200,33 +210,35 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
             axes.plot(*outline.T, color=color, linewidth=0.8, alpha=0.6)
         axes.scatter(*plane.project(z.mean).T, s=14, color=color, zorder=3, label=name)
     centers = plane.project(images.mean)
-    for number, point in zip(numbers, plane.project(texts.mean), strict=True):
-        axes.plot(*torch.stack([centers[number], point]).T, color=figures.GRAY, linewidth=0.5, zorder=1)
+    for position, point in zip(image_positions, plane.project(texts.mean), strict=True):
+        axes.plot(*torch.stack([centers[position], point]).T, color=figures.GRAY, linewidth=0.5, zorder=1)
     _write_numbers(axes, centers, range(len(centers)), figures.BLUE)
-    _write_numbers(axes, plane.project(texts.mean), numbers, figures.ORANGE)
-    along = [
+    _write_numbers(axes, plane.project(texts.mean), image_positions, figures.ORANGE)
+    axis_labels = [
         f"direction {k + 1} ({100 * float(ratio):.0f} % of the variance)"
         for k, ratio in enumerate(plane.explained_variance_ratio)
     ]
-    axes.set(title=f"PCA of samples; ellipses of {SIGMAS:g} σ", xlabel=along[0], ylabel=along[1])
+    axes.set(title=f"PCA of samples; ellipses of {SIGMAS:g} σ", xlabel=axis_labels[0], ylabel=axis_labels[1])
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(loc="best")
 
 
-def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str) -> None:
-    """Write the number of each point (N, 2) next to it, counted from 1; close points share one label.
+def _write_numbers(axes: Any, points: Tensor, image_positions: Sequence[int], color: str) -> None:
+    """Write the number of its image, counted from 1, next to each point (N, 2); close points share one label.
 
-    The data must have been drawn before: its extent defines what is close.
+    Close is nearer than `LABEL_DISTANCE` of the extent of the axes, on which all data must have been drawn before.
     """
     low, high = axes.dataLim.get_points()
-    close = LABEL_DISTANCE * float(max(high - low))
+    max_distance = LABEL_DISTANCE * float(max(high - low))
     unlabeled = list(range(len(points)))
     while unlabeled:
-        near = [i for i in unlabeled if float((points[i] - points[unlabeled[0]]).norm()) <= close]
-        unlabeled = [i for i in unlabeled if i not in near]
-        label = format_ranges([numbers[i] + 1 for i in near])
-        at = points[near].mean(0).tolist()
-        axes.annotate(label, at, (5, 5), textcoords="offset points", color=color, fontsize=9, weight="bold")
+        group = [i for i in unlabeled if float((points[i] - points[unlabeled[0]]).norm()) <= max_distance]
+        unlabeled = [i for i in unlabeled if i not in group]
+        label = format_ranges([image_positions[i] + 1 for i in group])
+        middle = points[group].mean(0).tolist()
+        axes.annotate(
+            label, middle, (5, 5), textcoords="offset points", color=color, fontsize=9, weight="bold"
+        )
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
@@ -247,23 +259,23 @@ def format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _draw_list(
-    figure: Any, position: Any, captions: Sequence[Sequence[str]], images_shown: Sequence[Image.Image] | None
+def _draw_numbered_list(
+    figure: Any, area: Any, captions: Sequence[Sequence[str]], pictures: Sequence[Image.Image] | None
 ) -> None:
     """Draw number, image and captions of each image, one below the other.
 
     Args:
-        figure: The figure.
-        position: Part of its grid that the list fills, a `SubplotSpec`.
+        figure: The figure, to which axes are added.
+        area: Part of its grid that the list fills, a `SubplotSpec`.
         captions: Captions of each image.
-        images_shown: The images, in the same order; None: only captions.
+        pictures: The images, in the same order; None: only captions.
     """
-    grid = position.subgridspec(len(captions), 2, width_ratios=(1, 5), wspace=0.02, hspace=0.05)
+    grid = area.subgridspec(len(captions), 2, width_ratios=(1, 5), wspace=0.02, hspace=0.05)
     for number, texts in enumerate(captions):
-        shown = figure.add_subplot(grid[number, 0])
-        shown.set_axis_off()
-        if images_shown is not None:
-            draw_image(shown, images_shown[number])
+        picture_axes = figure.add_subplot(grid[number, 0])
+        picture_axes.set_axis_off()
+        if pictures is not None:
+            draw_image(picture_axes, pictures[number])
         axes = figure.add_subplot(grid[number, 1])
         axes.set_axis_off()
         axes.set(xlim=(0, 1), ylim=(0, 1))

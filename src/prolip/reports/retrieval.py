@@ -14,11 +14,11 @@ DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → imag
 ITEMS = {"image_to_text": "texts", "text_to_image": "images"}
 SCORES = {"csd": ("CSD", figures.BLUE), "cosine": ("cosine", figures.ORANGE)}
 BAR_WIDTH = 0.4
-"""Two bars per metric."""
+"""Width of a bar, as a fraction of the distance of two metrics; each metric has two bars."""
 
 
 def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Bars of each metric, one panel per direction.
+    """Save a figure with bars of each metric by CSD and by cosine, one panel per direction.
 
     Args:
         result: Result of `evaluate_retrieval`.
@@ -28,15 +28,15 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         Paths of the PNG and the SVG.
     """
     by_direction = {
-        direction: {score: _get_values(result[score], direction) for score in SCORES}
+        direction: {score: _get_metrics(result[score], direction) for score in SCORES}
         for direction in DIRECTIONS
     }
-    columns = max(len(values) for scores in by_direction.values() for values in scores.values())
+    num_metrics = max(len(values) for scores in by_direction.values() for values in scores.values())
     with figures.figure_style():
-        figure = figures.make_figure(2 * (1.1 + 0.72 * columns), 3.3)
+        figure = figures.make_figure(2 * (1.1 + 0.72 * num_metrics), 3.3)
         panels = figure.subplots(1, len(DIRECTIONS), sharey=True)
         for axes, (direction, scores) in zip(panels, by_direction.items(), strict=True):
-            _draw(axes, scores)
+            _draw_bars(axes, scores)
             axes.set(title=f"{DIRECTIONS[direction]} (among {result[ITEMS[direction]]:,})")
         # room for a number above a bar of 100 %
         panels[0].set(ylabel="percent", ylim=(0, 108), yticks=range(0, 101, 20))
@@ -45,14 +45,14 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _get_values(part: Mapping[str, Any], direction: str) -> dict[str, float]:
-    """Fractions by metric of one direction ("image_to_text"), for one score; unknown ones are omitted."""
-    found = {**part.get("many_to_many", {}).get(direction, {}), **part[direction]}
-    return {name: found[name] for name in METRIC_NAMES if found.get(name) is not None}
+def _get_metrics(score_result: Mapping[str, Any], direction: str) -> dict[str, float]:
+    """Fractions by metric for one score and direction ("image_to_text"); metrics without a value are omitted."""
+    metrics = {**score_result.get("many_to_many", {}).get(direction, {}), **score_result[direction]}
+    return {name: metrics[name] for name in METRIC_NAMES if metrics.get(name) is not None}
 
 
-def _draw(axes: Any, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw bars of each metric, one per score next to each other; `scores` has fractions by score and metric."""
+def _draw_bars(axes: Any, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Draw two bars per metric, one for each score side by side; `scores` has fractions by score and metric."""
     names = [name for name in METRIC_NAMES if any(name in values for values in scores.values())]
     for side, (score, values) in enumerate(scores.items()):  # side 0: left of the tick, side 1: right
         label, color = SCORES[score]

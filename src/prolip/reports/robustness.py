@@ -14,38 +14,38 @@ MARKERS = "osD^vP"
 
 
 def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """One column per kind of perturbation, accuracy above uncertainty.
+    """Save a figure with one column per kind of perturbation, accuracy above uncertainty.
 
     Args:
         result: Result of `evaluate_robustness`. A deterministic model has only accuracy.
         out: Path without suffix.
 
     Returns:
-        Paths of the PNG and the SVG; [] if nothing was evaluated.
+        Paths of the PNG and the SVG; [] if no perturbation was evaluated.
     """
-    draws = _list_columns(result)
+    draws = _list_draw_functions(result)
     if not draws:
         return []
-    uncertain = result["clean"]["uncertainty"] is not None
+    has_uncertainty = result["clean"]["uncertainty"] is not None
     with figures.figure_style():
-        figure = figures.make_figure(3.9 * len(draws), 6.0 if uncertain else 3.4)
-        axes = figure.subplots(1 + uncertain, len(draws), squeeze=False, sharex="col")
+        figure = figures.make_figure(3.9 * len(draws), 6.0 if has_uncertainty else 3.4)
+        axes = figure.subplots(1 + has_uncertainty, len(draws), squeeze=False, sharex="col")
         for column, draw in enumerate(draws):
             draw(axes[0][column], "accuracy")
             axes[0][column].set_ylim(0, 100)
-            if uncertain:
+            if has_uncertainty:
                 draw(axes[1][column], "uncertainty")
                 axes[1][column].set_title("")
                 axes[0][column].set_xlabel("")
         axes[0][0].set_ylabel("accuracy, %")
-        if uncertain:
+        if has_uncertainty:
             axes[1][0].set_ylabel("mean image uncertainty, tr Σ")
             set_common_scale(axes[1], result["clean"]["uncertainty"])
         return figures.save_figure(figure, out)
 
 
-def _list_columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
-    """Draw functions (axes, metric) of the perturbations that were evaluated; metric: accuracy or uncertainty."""
+def _list_draw_functions(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
+    """Functions that draw a metric ("accuracy" or "uncertainty") on axes, one per perturbation that was evaluated."""
     draws: list[Callable[[Any, str], None]] = []
     if result["occlusion"]:
         draws.append(lambda axes, metric: draw_occlusion(axes, result["occlusion"], metric))
@@ -65,9 +65,9 @@ def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) ->
         metric: accuracy or uncertainty.
     """
     x = [100 * row["fraction"] for row in rows]
-    axes.plot(x, _get_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    axes.plot(x, _get_metric_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
-        paper = [(percent, _get_paper_value(paper_numbers.OCCLUSION, f"{percent:g} %")) for percent in x]
+        paper = [(percent, _get_paper_accuracy(paper_numbers.OCCLUSION, f"{percent:g} %")) for percent in x]
         _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
     axes.set(title="center occluded", xlabel="occluded area, %")
 
@@ -82,10 +82,10 @@ def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
     """
     rows = pgd["rows"]
     positions = range(len(rows))
-    axes.plot(positions, _get_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    axes.plot(positions, _get_metric_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
         paper = [
-            (position, _get_paper_value(paper_numbers.PGD, str(row["steps"])))
+            (position, _get_paper_accuracy(paper_numbers.PGD, str(row["steps"])))
             for position, row in zip(positions, rows, strict=True)
         ]
         _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
@@ -100,7 +100,7 @@ def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
 def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None:
     """Draw a metric (accuracy or uncertainty) against severity, one line per corruption, from the clean images on."""
     for number, (kind, rows) in enumerate(result["corruptions"].items()):
-        x, y = [0, *(row["severity"] for row in rows)], _get_values([result["clean"], *rows], metric)
+        x, y = [0, *(row["severity"] for row in rows)], _get_metric_values([result["clean"], *rows], metric)
         axes.plot(
             x, y, color=COLORS[number % len(COLORS)], marker=MARKERS[number % len(MARKERS)],
             markersize=4.5, label=kind.replace("_", " "),
@@ -112,33 +112,35 @@ def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None
 
 
 def _draw_paper(axes: Any, points: Sequence[tuple[float, float | None]]) -> None:
-    """Draw (x, accuracy in percent) of the paper as a dashed line, if there are points, and the legend."""
+    """Draw (x, accuracy in percent) of the paper as a dashed line, if there are points; then the panel's legend."""
     if points:
         axes.plot(*zip(*points, strict=True), color=figures.GRAY, linestyle="--", marker="o", markersize=4,
                   label="paper, ImageNet, B/16 12.8B")  # fmt: skip
     axes.legend(loc="best", fontsize=8)
 
 
-def _get_paper_value(table: paper_numbers.PaperTable, row: str) -> float | None:
-    """The paper's accuracy on ImageNet in percent; None if it reports none for this row."""
+def _get_paper_accuracy(table: paper_numbers.PaperTable, row: str) -> float | None:
+    """The paper's accuracy on ImageNet in percent, from a row of its table; None if the table has no such number."""
     value = table.value(row, "imagenet") if row in table.rows else None
     return None if value is None else 100 * value
 
 
-def _get_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
-    """The metric of each row: accuracy in percent, uncertainty as it is."""
+def _get_metric_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+    """The metric of each row: accuracy in percent, uncertainty in its own unit."""
     return [(100 if metric == "accuracy" else 1) * row[metric] for row in rows]
 
 
 def set_common_scale(axes: Sequence[Any], clean: float) -> None:
-    """Set one vertical scale for all panels, at least 10 % around the clean value: small changes must not look large.
+    """Set one vertical scale for all panels, and mark the clean value with a line.
+
+    The scale extends at least 10 % above and below the clean value, so that small changes don't look large.
 
     Args:
-        axes: Panels of uncertainty.
+        axes: Matplotlib axes of uncertainty, already drawn.
         clean: Uncertainty of the clean images.
     """
-    low = min(0.9 * clean, *(one.get_ylim()[0] for one in axes))
-    high = max(1.1 * clean, *(one.get_ylim()[1] for one in axes))
-    for one in axes:
-        one.axhline(clean, color=figures.GRAY, linewidth=0.8, linestyle=":")
-        one.set_ylim(low, high)
+    low = min(0.9 * clean, *(panel.get_ylim()[0] for panel in axes))
+    high = max(1.1 * clean, *(panel.get_ylim()[1] for panel in axes))
+    for panel in axes:
+        panel.axhline(clean, color=figures.GRAY, linewidth=0.8, linestyle=":")
+        panel.set_ylim(low, high)

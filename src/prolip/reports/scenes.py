@@ -17,7 +17,7 @@ CAPTION_WIDTH = 34  # characters
 
 
 def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
-    """Draw a sheet of random scenes, each with its chain of captions.
+    """Save a sheet of random scenes, each with its chain of captions and their probabilities.
 
     Args:
         out: Path without suffix.
@@ -47,7 +47,7 @@ def _draw_scene(axes: Any, world: World, seed: int, index: int) -> None:
 
 
 def _write_captions(axes: Any, world: World, seed: int, index: int) -> None:
-    """Write the captions, each after the probability that it is true of a random scene."""
+    """Write the chain of captions of this scene, each after the probability that it is true of a random scene."""
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     top = 1.0
@@ -63,6 +63,7 @@ def _write_captions(axes: Any, world: World, seed: int, index: int) -> None:
             fontsize=7.6,
             color=figures.BLUE,
         )
+        # 0.1 of the height of the axes per line, and a gap between captions
         top -= 0.1 * (text.count("\n") + 1) + 0.06
 
 

@@ -47,7 +47,7 @@ class SheetGroup:
 
 
 def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) -> list[Path]:
-    """Draw groups of images below each other.
+    """Save a sheet of images with captions and notes, one group below the other.
 
     Args:
         out: Path without suffix.
@@ -61,7 +61,7 @@ def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) 
         ValueError: There is no item.
     """
     if not any(group.items for group in groups):
-        raise ValueError(f"{out}: there is no image to draw")
+        raise ValueError(f"{out}: no group has an image, so there is nothing to draw")
     side = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
     rows = list(_arrange_rows(groups, columns, side))
     height = 2 * MARGIN + sum(row.height for row in rows)
@@ -80,20 +80,21 @@ def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) 
 
 
 def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]]) -> list[Path]:
-    """Write captions as a sheet of text.
+    """Save a sheet of text: numbered captions below each other.
 
     Args:
         out: Path without suffix.
         title: Title of the sheet.
-        captions: (number, caption) pairs.
+        captions: (number as it is printed, caption) pairs.
 
     Returns:
         Paths of the PNG and the SVG.
     """
     left = 0.7  # inches for the numbers
+    spacing = 0.6  # lines between two captions
     width = int((WIDTH - 2 * MARGIN - left) / CHARACTER)
     wrapped = [(number, wrap_text(caption, width)) for number, caption in captions]
-    height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in wrapped)
+    height = 2 * MARGIN + HEADING + sum((len(lines) + spacing) * LINE for _, lines in wrapped)
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
         canvas = SheetCanvas(figure, height)
@@ -102,7 +103,7 @@ def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]
         for number, lines in wrapped:
             canvas.write_text(MARGIN, top, number, color=figures.BLUE)
             canvas.write_text(MARGIN + left, top, "\n".join(lines))
-            top += (len(lines) + 0.6) * LINE
+            top += (len(lines) + spacing) * LINE
         return figures.save_figure(figure, out)
 
 
@@ -117,8 +118,8 @@ def wrap_text(text: str, width: int, max_lines: int = MAX_LINES) -> list[str]:
     Returns:
         At least one line.
     """
-    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return textwrap.wrap(plain, width, max_lines=max_lines, placeholder=" …") or [""]
+    printable = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return textwrap.wrap(printable, width, max_lines=max_lines, placeholder=" …") or [""]
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,10 @@ def _arrange_rows(groups: Sequence[SheetGroup], columns: int, side: float) -> It
     for group in groups:
         for first in range(0, len(group.items), columns):
             items = group.items[first : first + columns]
-            lines = max(len(item.notes) + len(_wrap_caption(item, side)) for item in items)
+            num_lines = max(len(item.notes) + len(_wrap_caption(item, side)) for item in items)
             title = group.title if first == 0 else ""
-            yield _Row(title, items, (HEADING if title else 0) + side + (lines + 1.4) * LINE)
+            # 0.4 lines between an image and its notes, one below the row
+            yield _Row(title, items, (HEADING if title else 0) + side + (num_lines + 1.4) * LINE)
 
 
 def _wrap_caption(item: SheetItem, side: float) -> list[str]:
@@ -146,7 +148,10 @@ def _wrap_caption(item: SheetItem, side: float) -> list[str]:
 
 
 class SheetCanvas:
-    """A figure with positions in inches from its upper left corner."""
+    """A figure of the width `WIDTH` with positions in inches from its upper left corner.
+
+    The constructor switches the layout engine of the figure off.
+    """
 
     def __init__(self, figure: Any, height: float) -> None:
         self.figure, self.height = figure, height
@@ -158,7 +163,7 @@ class SheetCanvas:
         Args:
             left: Inches from the left.
             top: Inches from the top.
-            text: Drawn as it is, without math; it may have several lines.
+            text: One or several lines; a $ is a dollar, not the start of a formula.
             size: Points.
             options: Options of matplotlib's `Figure.text`.
         """
@@ -200,25 +205,25 @@ def _draw_item(canvas: SheetCanvas, item: SheetItem, left: float, top: float, si
     canvas.write_text(left, below + len(item.notes) * LINE, "\n".join(_wrap_caption(item, side)))
 
 
-def read_sample_image(source: Source, number: int) -> Image.Image:
+def read_sample_image(source: Source, index: int) -> Image.Image:
     """Read the image of a sample.
 
     Args:
         source: The data.
-        number: Index of the sample.
+        index: Index of the sample in the source.
 
     Returns:
         The image.
     """
-    return read_image(source.read(number).image)
+    return read_image(source.read(index).image)
 
 
 def draw_image(axes: Any, image: Image.Image) -> None:
-    """Draw an image as large as fits, with its own aspect; small images with sharp pixels.
+    """Draw an image as large as fits, with its own aspect; a small image with sharp pixels.
 
     Args:
         axes: Matplotlib axes to draw on.
-        image: Any mode.
+        image: Any mode; it is not changed.
     """
     small = image.convert("RGB")
     small.thumbnail((MAX_PIXELS, MAX_PIXELS))

@@ -22,7 +22,7 @@ ROW_HEIGHT, MARGIN = 0.23, 1.0
 
 
 class SuiteRow(NamedTuple):
-    """A row of the figure. value: None for a heading. paper: fractions by model of the paper."""
+    """A row of the figure. value: a fraction; None for a heading. paper: the same fraction by model of the paper."""
 
     name: str
     value: float | None
@@ -30,7 +30,9 @@ class SuiteRow(NamedTuple):
 
 
 def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Dots per task, grouped as in the paper's main table, and above them its complete columns.
+    """Save a figure with a dot per task, grouped as in the paper's main table.
+
+    A panel above shows the columns of that table (means over tasks) whose tasks all have results.
 
     Args:
         result: Result of `suite_to_json`.
@@ -39,17 +41,17 @@ def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     Returns:
         Paths of the PNG and the SVG; [] if no task has a result.
     """
-    tasks = _task_rows(result["tasks"])
+    tasks = _make_task_rows(result["tasks"])
     if not tasks:
         return []
-    panels = {"columns of the paper's table": _column_rows(result), "task by task": tasks}
+    panels = {"columns of the paper's table": _make_column_rows(result), "task by task": tasks}
     panels = {title: rows for title, rows in panels.items() if rows}
     with figures.figure_style():
         heights = [len(rows) + 1 for rows in panels.values()]
         figure = figures.make_figure(7.2, ROW_HEIGHT * sum(heights) + MARGIN + 0.5 * len(panels))
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (title, rows) in zip(grid, panels.items(), strict=True):
-            _draw(axes, title, rows)
+            _draw_panel(axes, title, rows)
         for axes in grid[:-1]:
             axes.spines["bottom"].set_visible(False)
             axes.tick_params(axis="x", length=0)
@@ -59,20 +61,20 @@ def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[SuiteRow]:
+def _make_task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[SuiteRow]:
     """Rows of the tasks that have results, each group under a row with its heading; [] if none has a result."""
     rows = []
     for group, title in TITLES.items():
-        own = [
+        group_rows = [
             SuiteRow(task["name"], task["value"], task["paper"])
             for task in tasks
             if task["value"] is not None and get_task(task["key"]).group == group
         ]
-        rows += [SuiteRow(title, None, {}), *own] if own else []
+        rows += [SuiteRow(title, None, {}), *group_rows] if group_rows else []
     return rows
 
 
-def _column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
+def _make_column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
     """Rows of the columns of the paper's table; a column is omitted unless all of its tasks have results."""
     return [
         SuiteRow(HEADINGS[name], column["value"], {row: result["paper"][row][name] for row in PAPER})
@@ -81,7 +83,7 @@ def _column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
     ]
 
 
-def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
+def _draw_panel(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
     """Draw a panel: one row per task or column with its number on the right, our dots over those of the paper."""
     positions = list(range(len(rows)))
     for position, row in zip(positions, rows, strict=True):
@@ -92,17 +94,18 @@ def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
                 ha="right", fontsize=8.5, color=figures.BLUE,
             )  # fmt: skip
     for name, mark in PAPER.items():
-        paper = {
+        paper_values = {
             position: row.paper[name]
             for position, row in zip(positions, rows, strict=True)
             if row.paper.get(name) is not None
         }
-        _draw_dots(axes, paper, figures.GRAY, f"paper, {name}", marker=mark, s=26 if mark == "D" else 70)
-    own = {
+        area = 26 if mark == "D" else 70  # a bar needs more to be seen
+        _draw_dots(axes, paper_values, figures.GRAY, f"paper, {name}", marker=mark, s=area)
+    our_values = {
         position: row.value for position, row in zip(positions, rows, strict=True) if row.value is not None
     }
     # last, so that our dots lie over the paper's
-    _draw_dots(axes, own, figures.BLUE, OURS, marker="o", s=42)
+    _draw_dots(axes, our_values, figures.BLUE, OURS, marker="o", s=42)
     axes.set(
         title=title, ylim=(len(rows) - 0.4, -0.6), yticks=positions, yticklabels=[row.name for row in rows]
     )
@@ -112,7 +115,7 @@ def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _draw_dots(axes: Any, fractions: Mapping[int, Any], color: str, label: str, **look: Any) -> None:
-    """Draw dots at fractions, given by position from the top. `look`: options of matplotlib's `scatter`."""
-    values = [100 * fraction for fraction in fractions.values()]
-    axes.scatter(values, list(fractions), color=color, label=label, clip_on=False, zorder=3, **look)
+def _draw_dots(axes: Any, fractions: Mapping[int, Any], color: str, label: str, **options: Any) -> None:
+    """Draw dots, in percent, of fractions by row (0 is the top row). `options`: those of matplotlib's `scatter`."""
+    percents = [100 * fraction for fraction in fractions.values()]
+    axes.scatter(percents, list(fractions), color=color, label=label, clip_on=False, zorder=3, **options)

@@ -39,7 +39,7 @@ def make_gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
 
 
 def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
-    """Every measure of "a in b", row by row.
+    """Compute every measure of "a in b", row by row.
 
     Args:
         a: (N, 1).
@@ -58,7 +58,7 @@ def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
     }
 
 
-def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
+def compute_measure_table() -> dict[str, dict[str, tuple[float, float]]]:
     """Compute every measure for each pair of `PAIRS`.
 
     Returns:
@@ -73,7 +73,7 @@ def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
 
 
 def save_toy_figure(out: Path) -> list[Path]:
-    """Draw densities and measures of the pairs, and measures against the distance of the means.
+    """Save a figure of densities and measures of `PAIRS`, and of measures against the distance of the means.
 
     Args:
         out: Path without suffix.
@@ -84,13 +84,13 @@ def save_toy_figure(out: Path) -> list[Path]:
     with figures.figure_style():
         figure = figures.make_figure(11.0, 7.4)
         grid = figure.add_gridspec(3, len(PAIRS), height_ratios=(1.0, 0.8, 1.3))
-        for column, (name, numbers) in enumerate(compute_table().items()):
+        for column, (name, measures) in enumerate(compute_measure_table().items()):
             _draw_pair(figure.add_subplot(grid[0, column]), name)
-            _write_numbers(figure.add_subplot(grid[1, column]), numbers)
+            _write_measure_table(figure.add_subplot(grid[1, column]), measures)
         half = len(PAIRS) // 2
         distance, by_distance = _compute_by_distance()
-        _draw_unbounded(figure.add_subplot(grid[2, :half]), distance, by_distance)
-        _draw_probabilities(figure.add_subplot(grid[2, half:]), distance, by_distance)
+        _draw_log_measures(figure.add_subplot(grid[2, :half]), distance, by_distance)
+        _draw_containment(figure.add_subplot(grid[2, half:]), distance, by_distance)
         return figures.save_figure(figure, out)
 
 
@@ -108,10 +108,10 @@ def _draw_pair(axes: Any, name: str) -> None:
     axes.legend(loc="upper right", handlelength=1.0, borderaxespad=0.0)
 
 
-def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
-    """Write a table of measures; `numbers` has (Z1 in Z2, Z2 in Z1) by name."""
+def _write_measure_table(axes: Any, measures: dict[str, tuple[float, float]]) -> None:
+    """Write a table of the measures of a pair; `measures` has (Z1 in Z2, Z2 in Z1) by name."""
     axes.set_axis_off()
-    rows = [[key, f"{forward:.2f}", f"{backward:.2f}"] for key, (forward, backward) in numbers.items()]
+    rows = [[key, f"{forward:.2f}", f"{backward:.2f}"] for key, (forward, backward) in measures.items()]
     table = axes.table(
         rows,
         colLabels=["", "Z1 in Z2", "Z2 in Z1"],
@@ -131,10 +131,10 @@ def _compute_by_distance() -> tuple[Tensor, dict[str, Tensor]]:
     return distance, compute_measures(make_gaussian(distance, 0.5), make_gaussian(0.0, 2.0))
 
 
-def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
-    """Draw the measures without upper bound against the distance of the means, (N,) each."""
+def _draw_log_measures(axes: Any, distance: Tensor, measures: dict[str, Tensor]) -> None:
+    """Draw KL, H and log inclusion, all in nats, of Z1 in Z2 against the distance of the means, (N,) each."""
     for key, color in (("KL", figures.GRAY), ("H", figures.ORANGE), ("log inclusion", figures.BLUE)):
-        axes.plot(distance, numbers[key], color=color, label=key)
+        axes.plot(distance, measures[key], color=color, label=key)
     axes.axhline(0, color=figures.GRAY, linewidth=0.8)
     axes.set(
         title="Z1 (σ 0.5) leaves Z2 (σ 2): H and KL rise, log inclusion falls",
@@ -145,10 +145,10 @@ def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> 
     axes.legend(loc="upper left")
 
 
-def _draw_probabilities(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
-    """Draw containment in both directions against the distance of the means, (N,) each."""
+def _draw_containment(axes: Any, distance: Tensor, measures: dict[str, Tensor]) -> None:
+    """Draw containment of Z1 in Z2 (from `measures`) and of Z2 in Z1 against the distance of the means, (N,) each."""
     reverse = public.containment(make_gaussian(0.0, 2.0), make_gaussian(distance, 0.5))
-    axes.plot(distance, numbers["containment"], color=figures.GREEN, label="Z1 in Z2")
+    axes.plot(distance, measures["containment"], color=figures.GREEN, label="Z1 in Z2")
     axes.plot(distance, reverse, color=figures.GREEN, linestyle="--", label="Z2 in Z1")
     axes.set(title="containment: a probability, 0 both ways when disjoint", xlabel="distance of the means")
     axes.set(ylim=(0, 1.03), ylabel="probability")

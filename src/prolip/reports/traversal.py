@@ -36,7 +36,8 @@ def save_traversal_figure(
 ) -> list[Path]:
     """Draw each image with its path on the right, the most specific caption on top, the root last.
 
-    Bars show the uncertainty of each caption, from 0, on one scale for the sheet; a model without uncertainty has none.
+    Bars show the uncertainty of each caption, from 0, on one scale for the sheet; a model without uncertainty has no
+    bars. At most `MAX_IMAGES` images are drawn.
 
     Args:
         paths: Paths of `traverse_images`, by the image's file name.
@@ -50,9 +51,9 @@ def save_traversal_figure(
         ValueError: There are no paths, or not as many as images.
     """
     if len(paths) != len(images):
-        raise ValueError(f"{out}: {len(paths)} paths need the same number of images, not {len(images)}")
+        raise ValueError(f"{out}: {len(paths)} paths need one image each, not {len(images)} images")
     if not paths:
-        raise ValueError(f"{out}: there are no paths to draw")
+        raise ValueError(f"{out}: there are no paths to draw: pass at least one image and its path")
     cards = [_make_card(name, path) for name, path in list(paths.items())[:MAX_IMAGES]]
     uncertainties = [
         line.uncertainty for card in cards for line in card.lines if line.uncertainty is not None
@@ -61,35 +62,35 @@ def save_traversal_figure(
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
         canvas = _TraversalCanvas(figure, height, max(uncertainties, default=0.0))
-        canvas.write_text(MARGIN, MARGIN, _title(len(paths)), size=11, weight="bold")
+        canvas.write_text(MARGIN, MARGIN, _format_title(len(paths)), size=11, weight="bold")
         if uncertainties:
             canvas.write_text(
                 WIDTH - MARGIN, MARGIN, "bars: uncertainty of a caption", color=figures.BLUE, ha="right"
             )
         top = MARGIN + HEADING
         for card, image in zip(cards, images[:MAX_IMAGES], strict=True):
-            canvas.draw(card, image, top)
+            canvas.draw_card(card, image, top)
             top += card.height
         return figures.save_figure(figure, out)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """A line of a card: number of the step, its caption, its uncertainty (None: no bar)."""
+    """A step of a path as it is drawn: its number, the wrapped lines of its caption, its uncertainty (None: no bar)."""
 
     number: str = ""
-    texts: list[str]
+    caption_lines: list[str]
     uncertainty: float | None = None
 
     @property
     def height(self) -> float:
-        """Inches, with the gap below."""
-        return (len(self.texts) + GAP) * LINE
+        """Height in inches, with the gap below."""
+        return (len(self.caption_lines) + GAP) * LINE
 
 
 @dataclass(frozen=True)
 class _Card:
-    """A path as it is drawn; the last line is the root. captions_left: inches from the left."""
+    """A path as it is drawn; the last of its lines is the root. captions_left: where captions begin, in inches."""
 
     title: str
     lines: list[_Line]
@@ -97,9 +98,9 @@ class _Card:
 
     @property
     def height(self) -> float:
-        """Inches, with the title above and the room below."""
-        listed = sum(line.height for line in self.lines) + LINE
-        return HEADING + max(SIDE, listed) + 1.6 * LINE
+        """Height in inches, with the title above and 1.6 empty lines below."""
+        lines_height = sum(line.height for line in self.lines) + LINE  # one line of space above the root
+        return HEADING + max(SIDE, lines_height) + 1.6 * LINE
 
 
 def _make_card(name: str, path: CaptionPath) -> _Card:
@@ -108,59 +109,60 @@ def _make_card(name: str, path: CaptionPath) -> _Card:
     `name` is the image's file name, for the title.
     """
     note = "" if path.uncertainty is None else f": uncertainty {_format_uncertainty(path.uncertainty)}"
-    left = _captions_left(path)
+    left = _compute_captions_left(path)
     width = WIDTH - MARGIN - left
     steps = [
         _Line(
             number=str(number),
-            texts=wrap_text(step.caption, int(width / CHARACTER), 2),
+            caption_lines=wrap_text(step.caption, int(width / CHARACTER), 2),
             uncertainty=step.uncertainty,
         )
         for number, step in enumerate(path.steps, start=1)
     ]
-    if (hidden := len(steps) - MAX_STEPS) > 0:
+    if (num_hidden := len(steps) - MAX_STEPS) > 0:
         half = MAX_STEPS // 2
-        steps[half:-half] = [_Line(texts=[f"… {hidden} more …"])]
+        steps[half:-half] = [_Line(caption_lines=[f"… {num_hidden} more …"])]
     root = f"root: {EMPTY_CAPTION if path.root is None else path.root.caption}"
     uncertainty = None if path.root is None else path.root.uncertainty
-    steps.append(_Line(texts=wrap_text(root, int(width / BOLD_CHARACTER), 2), uncertainty=uncertainty))
-    return _Card(_file_name(name) + note, steps, left)
+    root_lines = wrap_text(root, int(width / BOLD_CHARACTER), 2)
+    steps.append(_Line(caption_lines=root_lines, uncertainty=uncertainty))
+    return _Card(_shorten_file_name(name) + note, steps, left)
 
 
-def _file_name(path: str) -> str:
-    """The file name of a path; a long one is shortened in the middle."""
+def _shorten_file_name(path: str) -> str:
+    """The file name of a path; one longer than `MAX_NAME_LENGTH` is shortened in the middle."""
     name, half = Path(path).name, MAX_NAME_LENGTH // 2
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
 
 
-def _captions_left(path: CaptionPath) -> float:
+def _compute_captions_left(path: CaptionPath) -> float:
     """Where captions begin, in inches from the left: after the bars, if the captions have uncertainty."""
-    bars = any(step.uncertainty is not None for step in path.steps)
-    return BARS + BAR_WIDTH + VALUE_WIDTH + 0.2 if bars else BARS
+    has_bars = any(step.uncertainty is not None for step in path.steps)
+    return BARS + BAR_WIDTH + VALUE_WIDTH + 0.2 if has_bars else BARS
 
 
 def _format_uncertainty(uncertainty: float) -> str:
-    """Three significant digits, trailing zeros included."""
+    """Format with three significant digits, trailing zeros included: "0.250"."""
     return f"{uncertainty:#.3g}".rstrip(".")
 
 
-def _title(count: int) -> str:
-    """Title of the sheet; says how many images are shown if not all of `count` are."""
+def _format_title(num_images: int) -> str:
+    """Title of the sheet; it says how many are drawn if there are more than `MAX_IMAGES` images."""
     title = "From the nearest caption (top) towards the root (bottom)"
-    return f"{title}, first {MAX_IMAGES} of {count} images" if count > MAX_IMAGES else title
+    return f"{title}, first {MAX_IMAGES} of {num_images} images" if num_images > MAX_IMAGES else title
 
 
 class _TraversalCanvas(SheetCanvas):
-    """A sheet with bars, positioned in inches. largest: uncertainty of the longest bar."""
+    """A sheet with bars, positioned in inches. max_uncertainty: that of the longest bar."""
 
-    def __init__(self, figure: Any, height: float, largest: float) -> None:
+    def __init__(self, figure: Any, height: float, max_uncertainty: float) -> None:
         super().__init__(figure, height)
-        self.largest = largest
+        self.max_uncertainty = max_uncertainty
         self.axes = figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         self.axes.set_axis_off()
 
-    def draw(self, card: _Card, image: Image.Image, top: float) -> None:
+    def draw_card(self, card: _Card, image: Image.Image, top: float) -> None:
         """Draw a card with its image; `top` is in inches from the top of the sheet."""
         self.write_text(MARGIN, top, card.title, size=9.5, weight="bold")
         top += 0.8 * HEADING
@@ -182,10 +184,10 @@ class _TraversalCanvas(SheetCanvas):
             options: Options of the caption, as for `write_text`.
         """
         self.write_text(NUMBERS, top, line.number, color=figures.GRAY, ha="right")
-        self.write_text(left, top, "\n".join(line.texts), **options)
+        self.write_text(left, top, "\n".join(line.caption_lines), **options)
         if line.uncertainty is None:
             return
-        length = BAR_WIDTH * line.uncertainty / self.largest if self.largest > 0 else 0.0
+        length = BAR_WIDTH * line.uncertainty / self.max_uncertainty if self.max_uncertainty > 0 else 0.0
         self.axes.barh(top + 0.5 * LINE, length, left=BARS, height=0.4 * LINE, color=color)
         self.write_text(
             BARS + BAR_WIDTH + VALUE_WIDTH,

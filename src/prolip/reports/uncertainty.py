@@ -29,7 +29,7 @@ MAX_TICKS = 6
 
 
 def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """One figure with a panel per result that is known.
+    """Save one figure with a panel per analysis that the result holds.
 
     Args:
         result: Result of `analyze_uncertainty`.
@@ -53,32 +53,34 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: Path) -> list[Path]:
-    """Sheets of the most and the least certain samples, of the four corners, and of long but uncertain captions.
+    """Save sheets of the most and the least certain samples, of four corners, and of long but uncertain captions.
+
+    A corner holds pairs with an extreme image and text: certain or uncertain, in all four combinations.
 
     Args:
         result: Result of `analyze_uncertainty`.
         source: The data of the result; its images are read again.
-        folder: For the sheets.
+        folder: Folder in which the sheets are written.
 
     Returns:
         Paths of the PNGs and SVGs.
     """
-    ends = [
-        _make_group("Most uncertain images", result["uncertain_images"], source, ("image",)),
-        _make_group("Most certain images", result["certain_images"], source, ("image",)),
-        _make_group("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
-        _make_group("Most certain captions", result["certain_captions"], source, ("text",)),
+    extremes = [
+        _make_sheet_group("Most uncertain images", result["uncertain_images"], source, ("image",)),
+        _make_sheet_group("Most certain images", result["certain_images"], source, ("image",)),
+        _make_sheet_group("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
+        _make_sheet_group("Most certain captions", result["certain_captions"], source, ("text",)),
     ]
     corners = [
-        _make_group(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
+        _make_sheet_group(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
         for title, samples in result["corners"].items()
     ]
     long_captions = [
-        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_describe_entry(entry)})")
+        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_describe_length_and_rank(entry)})")
         for entry in result["long_uncertain_captions"]
     ]
     return [
-        *sheets.save_image_sheet(folder / "most_and_least_certain", ends),
+        *sheets.save_image_sheet(folder / "most_and_least_certain", extremes),
         *sheets.save_image_sheet(folder / "corners", corners),
         *sheets.save_caption_sheet(
             folder / "long_uncertain_captions", "Long but uncertain captions", long_captions
@@ -87,7 +89,9 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
 
 
 def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Uncertainty before and after blanking the background, and the fraction that rises, for untrained models, too.
+    """Save a figure of uncertainty before and after blanking the background, image by image.
+
+    A second panel shows the fraction of images whose uncertainty rises, also of untrained models.
 
     Args:
         result: Result of `evaluate_background`.
@@ -100,19 +104,19 @@ def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         figure = figures.make_figure(9.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.1, 1.0))
         _draw_before_after(left, result)
-        _draw_rises(right, result)
+        _draw_fraction_increased(right, result)
         return figures.save_figure(figure, out)
 
 
 def save_background_sheet(
     result: Mapping[str, Any], annotations: Path, images: Path, out: Path
 ) -> list[Path]:
-    """Sheet of the images whose uncertainty changes most, with and without their background.
+    """Save a sheet of the images whose uncertainty changes most, each with and without its background.
 
     Args:
         result: Result of `evaluate_background`.
-        annotations: COCO instances.
-        images: Folder of images.
+        annotations: COCO instances, the file of the evaluation.
+        images: Folder of its images, which are read again.
         out: Path without suffix.
 
     Returns:
@@ -133,12 +137,12 @@ def save_background_sheet(
     return sheets.save_image_sheet(out, groups)
 
 
-def _make_group(
-    title: str, samples: Sequence[dict[str, Any]], source: Source, shown: Sequence[str]
+def _make_sheet_group(
+    title: str, samples: Sequence[dict[str, Any]], source: Source, note_names: Sequence[str]
 ) -> SheetGroup:
     """A group of a sheet: the samples with captions and numbers; images are read from the source.
 
-    `shown` lists the numbers below each image: "image" and "text" (uncertainties), "csd".
+    `note_names` lists the numbers below each image: "image" and "text" (uncertainties), "csd".
     """
     notes = {
         "image": "image {image_uncertainty:.4f}",
@@ -149,16 +153,16 @@ def _make_group(
         SheetItem(
             image=read_sample_image(source, entry["index"]),
             caption=entry["caption"],
-            notes=tuple(notes[name].format(**entry) for name in shown),
+            notes=tuple(notes[name].format(**entry) for name in note_names),
         )
         for entry in samples
     ]
     return SheetGroup(title=title, items=items)
 
 
-def _describe_entry(entry: dict[str, Any]) -> str:
-    """Length and rank of a caption: "31 tokens, above 98.2 % of all captions"."""
-    fraction = int(1000 * entry["text_rank"]) / 10  # rounded down: only the first of all is above 100 %
+def _describe_length_and_rank(entry: dict[str, Any]) -> str:
+    """Length and rank in uncertainty of a caption: "31 tokens, above 98.2 % of all captions"."""
+    fraction = int(1000 * entry["text_rank"]) / 10  # rounded down: only the most uncertain one is above 100 %
     return f"{entry['length']} tokens, above {fraction:.1f} % of all captions"
 
 
@@ -178,7 +182,7 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_xscale("log")
     _set_log_ticks(axes, float(edges[0]), float(edges[-1]))
     axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="fraction")
-    axes.margins(y=0.28)  # space for the legend
+    axes.margins(y=0.28)  # space for the legend above the bars
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
 
@@ -210,19 +214,25 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
-    def line(key: str) -> list[float]:
-        """A quantile of all bins."""
+    def get_quantiles(key: str) -> list[float]:
+        """The quantile of this name, one number per bin of lengths."""
         return [entry[key] for entry in bins]
 
     for low, high, alpha, label in (("q05", "q95", 0.15, "5 to 95 %"), ("q25", "q75", 0.3, "25 to 75 %")):
         axes.fill_between(
-            middle, line(low), line(high), color=figures.ORANGE, alpha=alpha, linewidth=0, label=label
+            middle,
+            get_quantiles(low),
+            get_quantiles(high),
+            color=figures.ORANGE,
+            alpha=alpha,
+            linewidth=0,
+            label=label,
         )
-    axes.plot(middle, line("median"), color=figures.ORANGE, marker="o", markersize=3, label="median")
+    axes.plot(middle, get_quantiles("median"), color=figures.ORANGE, marker="o", markersize=3, label="median")
     rho = format_number(result["by_length"]["spearman"], ".2f")
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
-    lowest, highest = min(line("q05")), max(line("q95"))
+    lowest, highest = min(get_quantiles("q05")), max(get_quantiles("q95"))
     # space for the legend
     axes.set_ylim(top=highest + 0.4 * (highest - lowest) if highest > lowest else None)
     axes.legend(loc="upper left")
@@ -256,14 +266,14 @@ def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
         result: Result of `analyze_uncertainty`.
     """
     points = result["points"]
-    known = [
+    with_truth = [
         (ambiguity, uncertainty)
         for ambiguity, uncertainty in zip(points["log_ambiguity"], points["text"], strict=True)
         if ambiguity is not None
     ]
-    truth, text = np.array(known).reshape(-1, 2).T
+    truth, text = np.array(with_truth).reshape(-1, 2).T
     axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
-    middles, medians = _medians(truth, text)
+    middles, medians = _compute_binned_medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
     correlation = result["ambiguity"]
     axes.set(
@@ -339,8 +349,8 @@ def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw the fraction of images whose uncertainty rises, for this model and for untrained ones."""
+def _draw_fraction_increased(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw the fraction of images whose uncertainty rises without their background: this model and untrained ones."""
     rows = [("this model", result["model"], figures.BLUE)]
     rows += [
         (f"untrained {seed}", result_of_model, figures.GRAY)
@@ -356,21 +366,25 @@ def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set(title="Fraction that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))
 
 
-def _medians(x: np.ndarray, y: np.ndarray, bins: int = 10) -> tuple[list[float], list[float]]:
-    """Medians of x and y in at most `bins` equally full groups of x; equal x stay together."""
-    edges = np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)))
-    group = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, max(0, len(edges) - 2))
-    present = np.unique(group)
+def _compute_binned_medians(
+    x: np.ndarray, y: np.ndarray, max_bins: int = 10
+) -> tuple[list[float], list[float]]:
+    """Medians of x and of y in bins by quantiles of x, at most `max_bins`; equal x stay in one bin."""
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, max_bins + 1)))
+    # the largest x belongs to the last bin; if all x are equal, there is one edge and one bin
+    bins = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, max(0, len(edges) - 2))
+    nonempty = np.unique(bins)
     return (
-        [float(np.median(x[group == number])) for number in present],
-        [float(np.median(y[group == number])) for number in present],
+        [float(np.median(x[bins == number])) for number in nonempty],
+        [float(np.median(y[bins == number])) for number in nonempty],
     )
 
 
 def _set_log_ticks(axes: Any, low: float, high: float) -> None:
     """Set ticks of a logarithmic axis from low to high, labeled with plain numbers.
 
-    The coarsest of `TICKS` that gives at least three is used; if these are more than `MAX_TICKS`, every n-th is kept.
+    The first of `TICKS` that gives at least three ticks is used, else the last; of more than `MAX_TICKS` ticks, every
+    n-th is kept.
     """
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     for digits in TICKS:

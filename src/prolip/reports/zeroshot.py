@@ -15,14 +15,14 @@ from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
 COLORS = dict(zip(CONFIDENCES, (figures.BLUE, figures.ORANGE, figures.GREEN), strict=True))
 WIDTH, HEIGHT = 3.9, 3.4
-"""Of one panel, in inches."""
+"""Inches: width and height of a panel."""
 
 Panel = Callable[[Any], None]
 """Draws on matplotlib axes."""
 
 
 def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
-    """One figure of all results that are known.
+    """Save one figure with a panel per analysis that the result holds.
 
     Args:
         result: Result of `evaluate_zeroshot`.
@@ -34,18 +34,18 @@ def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
     rows = [row for row in (_list_accuracy_panels(result), _list_ood_panels(result)) if row]
     with figures.figure_style():
         figure = figures.make_figure(WIDTH * max(map(len, rows)), HEIGHT * len(rows))
-        for part, panels in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-            for axes, draw in zip(part.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for subfigure, panels in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+            for axes, draw in zip(subfigure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
                 draw(axes)
         return figures.save_figure(figure, out)
 
 
 def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
-    """Sheet of the wrong predictions with the highest confidence.
+    """Save a sheet of the wrong predictions with the highest confidence.
 
     Args:
         result: Result of `evaluate_zeroshot`.
-        source: The data of the result.
+        source: The data of the result; its images are read again.
         out: Path without suffix.
 
     Returns:
@@ -67,56 +67,56 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
 
 
 def _list_accuracy_panels(result: dict[str, Any]) -> list[Panel]:
-    """Panels of the figure: calibration and selective prediction, where the result has them."""
+    """Panels of calibration and of accuracy by uncertainty, if the result has them, and of selective prediction."""
     panels: list[Panel] = []
-    if parts := result["calibration"]:
-        softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
-        panels.append(partial(draw_reliability, title="softmax over classes", parts=softmax))
-        if sigmoid := parts["sigmoid"]:
-            kinds = {
+    if calibration := result["calibration"]:
+        softmax = {kind: calibration["softmax"][kind] for kind in ("raw", "fitted")}
+        panels.append(partial(draw_reliability, title="softmax over classes", curves=softmax))
+        if sigmoid := calibration["sigmoid"]:
+            labels = {
                 "raw": "raw",
                 "fitted": "fitted to all pairs",
                 "fitted_to_predictions": "fitted to predictions",
             }
-            predicted = {name: sigmoid[kind]["predicted"] for kind, name in kinds.items() if sigmoid[kind]}
-            panels.append(partial(draw_reliability, title="match with the predicted class", parts=predicted))
-    panels.append(partial(draw_risk, parts=result["selective"], names=_get_confidence_labels(result)))
+            predicted = {name: sigmoid[kind]["predicted"] for kind, name in labels.items() if sigmoid[kind]}
+            panels.append(partial(draw_reliability, title="match with the predicted class", curves=predicted))
+    panels.append(partial(draw_risk, selective=result["selective"], labels=_get_confidence_labels(result)))
     if result["uncertainty"]:
-        panels.append(partial(draw_deciles, part=result["uncertainty"]))
+        panels.append(partial(draw_deciles, uncertainty=result["uncertainty"]))
     return panels
 
 
 def _list_ood_panels(result: dict[str, Any]) -> list[Panel]:
-    """Panels of out-of-distribution detection, one per confidence; [] without such data."""
-    outside = result["ood"] or {}
+    """Panels of out-of-distribution detection, one per confidence; [] without out-of-distribution data."""
+    ood = result["ood"] or {}
     return [
-        partial(_draw_histograms, name=name, part=outside[key])
-        for key, name in _get_confidence_labels(result).items()
-        if outside.get(key)
+        partial(_draw_ood_histograms, label=label, ood=ood[key])
+        for key, label in _get_confidence_labels(result).items()
+        if ood.get(key)
     ]
 
 
 def _get_confidence_labels(result: dict[str, Any]) -> dict[str, str]:
-    """Label of each confidence, by its key."""
+    """Label of each confidence, by its key; it depends on whether the logits have a bias, as those of a sigmoid."""
     return confidence_labels(result["logits"]["bias"] is not None)
 
 
-def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
+def draw_reliability(axes: Any, title: str, curves: dict[str, Any]) -> None:
     """Draw accuracy against confidence; the area of a dot grows with the number of its samples.
 
     Args:
         axes: Matplotlib axes to draw on.
         title: Title of the panel.
-        parts: {ece, bins} by kind of probability, of the result of `evaluate_zeroshot`.
+        curves: By label of the probability, {ece, bins} of `calibration` of the result of `evaluate_zeroshot`.
     """
     colors = (figures.ORANGE, figures.BLUE, figures.GREEN)
     axes.plot([0, 1], [0, 1], color=figures.GRAY, linewidth=0.9, linestyle="--")
-    for (kind, part), color in zip(parts.items(), colors, strict=False):
-        columns = {key: [row[key] for row in part["bins"]] for key in ("n", "confidence", "accuracy")}
+    for (kind, curve), color in zip(curves.items(), colors, strict=False):  # two or three curves
+        columns = {key: [row[key] for row in curve["bins"]] for key in ("n", "confidence", "accuracy")}
         largest = max(columns["n"])
         axes.plot(columns["confidence"], columns["accuracy"], color=color, linewidth=1.3)
         areas = [8 + 60 * n / largest for n in columns["n"]]
-        label = f"{kind}, ECE {part['ece']:.3f}"
+        label = f"{kind}, ECE {curve['ece']:.3f}"
         axes.scatter(
             columns["confidence"], columns["accuracy"], areas, color, alpha=0.75, linewidths=0, label=label
         )
@@ -128,33 +128,34 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
         handle.set_sizes([30])
 
 
-def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
+def draw_risk(axes: Any, selective: dict[str, Any], labels: dict[str, str]) -> None:
     """Draw the error rate against coverage, by each confidence.
 
     Args:
         axes: Matplotlib axes to draw on.
-        parts: `selective` of the result of `evaluate_zeroshot`.
-        names: Label of each confidence, by its key.
+        selective: `selective` of the result of `evaluate_zeroshot`.
+        labels: Label of each confidence, by its key.
     """
-    axes.axhline(parts["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
-    for name, label in names.items():
-        if part := parts[name]:
-            text = f"{label}, AURC {part['aurc']:.3f}"
-            axes.plot(part["curve"]["coverage"], part["curve"]["risk"], color=COLORS[name], label=text)
+    axes.axhline(selective["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
+    for key, label in labels.items():
+        if by_confidence := selective[key]:
+            curve = by_confidence["curve"]
+            text = f"{label}, AURC {by_confidence['aurc']:.3f}"
+            axes.plot(curve["coverage"], curve["risk"], color=COLORS[key], label=text)
     top = 1.45 * max(axes.get_ylim()[1], 0.05)  # space for the legend above the curves
     axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate")
     axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
     axes.legend(loc="upper left", handlelength=1.4)
 
 
-def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
+def draw_deciles(axes: Any, uncertainty: dict[str, Any]) -> None:
     """Draw accuracy by decile of image uncertainty, with standard errors and the number of samples.
 
     Args:
         axes: Matplotlib axes to draw on.
-        part: `uncertainty` of the result of `evaluate_zeroshot`.
+        uncertainty: `uncertainty` of the result of `evaluate_zeroshot`.
     """
-    rows = part["deciles"]
+    rows = uncertainty["deciles"]
     positions, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
     errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]
     axes.errorbar(
@@ -162,16 +163,16 @@ def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     )
     low = max(0.0, min(height - error for height, error in zip(heights, errors, strict=True)))
     high = min(1.0, max(height + error for height, error in zip(heights, errors, strict=True)))
-    span = max(high - low, 0.1)
+    span = max(high - low, 0.1)  # at least 0.1: small differences must not look large
     axes.set(
         xticks=positions, xlabel="deciles of image uncertainty, low to high", ylabel="accuracy (n below)"
     )
-    axes.set_ylim(low - 0.2 * span, high + 0.06 * span)
+    axes.set_ylim(low - 0.2 * span, high + 0.06 * span)  # space for the numbers of samples below the curve
     for position, row in zip(positions, rows, strict=True):
         axes.text(
             position, low - 0.15 * span, _format_count(row["n"]), ha="center", fontsize=7.5, color="#444"
         )
-    correlation = part["correlation"]["deciles"]
+    correlation = uncertainty["correlation"]["deciles"]
     axes.set(title="accuracy by uncertainty" + ("" if correlation is None else f", r {correlation:+.2f}"))
 
 
@@ -180,20 +181,18 @@ def _format_count(count: int) -> str:
     return str(count) if count < 10_000 else f"{count / 1000:.0f}k"
 
 
-def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
+def _draw_ood_histograms(axes: Any, label: str, ood: dict[str, Any]) -> None:
     """Draw histograms of a confidence in and out of distribution.
 
-    name: label of the confidence. part: its entry of `ood` in the result of `evaluate_zeroshot`.
+    label: that of the confidence. ood: its entry of `ood` in the result of `evaluate_zeroshot`.
     """
     for kind, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
-        axes.stairs(
-            part[kind], part["edges"], fill=True, color=color, alpha=0.45, label=kind.replace("_", "-")
-        )
+        axes.stairs(ood[kind], ood["edges"], fill=True, color=color, alpha=0.45, label=kind.replace("_", "-"))
     axes.set(
-        title=f"out of distribution: AUROC {part['auroc']:.3f} by {name}",
-        xlabel=name,
+        title=f"out of distribution: AUROC {ood['auroc']:.3f} by {label}",
+        xlabel=label,
         ylabel="fraction of images",
     )
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)
-    axes.set_ylim(0, 1.2 * max(*part["in_distribution"], *part["out_of_distribution"]))
+    axes.set_ylim(0, 1.2 * max(*ood["in_distribution"], *ood["out_of_distribution"]))

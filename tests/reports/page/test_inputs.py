@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from prolip.data.sources.labeled import open_labeled
-from prolip.reports.page.inputs import SEED, default_data, find_inputs
+from prolip.reports.page.inputs import SEED, choose_default_data, find_inputs
 from tests.reports.page.runs import make_config
 
 
@@ -28,10 +28,10 @@ def test_find_inputs_generates_captions_of_all_levels(tmp_path):
     assert {caption.level for caption in captions} == {0, 1, 2, 3}
 
 
-def test_default_data_prefers_held_out_data(tmp_path):
-    assert default_data(make_config(tmp_path, source="train.csv", held_out="val.csv")) == "val.csv"
-    assert default_data(make_config(tmp_path, source="train.csv")) == "train.csv"
-    assert default_data(make_config(tmp_path, source="")) == ""
+def test_choose_default_data_prefers_held_out_data(tmp_path):
+    assert choose_default_data(make_config(tmp_path, source="train.csv", held_out="val.csv")) == "val.csv"
+    assert choose_default_data(make_config(tmp_path, source="train.csv")) == "train.csv"
+    assert choose_default_data(make_config(tmp_path, source="")) == ""
 
 
 def test_find_inputs_falls_back_to_training_data(tmp_path):

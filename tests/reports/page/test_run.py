@@ -11,11 +11,11 @@ from tests.reports.page.runs import make_metrics, make_run
 def test_read_run_counts_samples_and_seconds(tmp_path):
     run = read_run(make_run(tmp_path / "my run"))
     assert run.name == "my run"
-    assert run.samples == 96
+    assert run.num_samples == 96
     assert run.seconds == pytest.approx(96 / 64)
     assert run.stage_ends == (320,)
     assert run.is_probabilistic
-    assert run.parameters == sum(p.numel() for p in run.model.parameters())
+    assert run.num_parameters == sum(p.numel() for p in run.model.parameters())
     assert all("message" not in line for line in run.metrics)
 
 
@@ -23,7 +23,7 @@ def test_read_run_without_metrics(tmp_path):
     run = read_run(make_run(tmp_path / "run", metrics=False))
     assert run.metrics == ()
     assert run.seconds is None
-    assert run.samples == 640
+    assert run.num_samples == 640
 
 
 def test_seconds_skip_nonfinite_rates(tmp_path):

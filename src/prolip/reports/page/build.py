@@ -80,7 +80,7 @@ def build_report(
     for module in ("matplotlib", "jinja2"):  # fail before minutes of work, not after
         import_extra(module, "report")
     training = read_run(run, device)
-    rows = None if claims is None else read_claims(claims)
+    claim_rows = None if claims is None else read_claims(claims)
     others = [
         (name, other if isinstance(other, ProLIP) else load(other, device=device).eval())
         for name, other in compare
@@ -92,16 +92,16 @@ def build_report(
     options = PageEvaluationOptions(
         limit=limit, max_bad_fraction=training.config.data.max_bad_fraction, progress=progress
     )
-    results = evaluate_model(training.model, inputs, compare=others, controls=controls, options=options)
+    results = evaluate_model(training.model, inputs, compare=others, num_controls=controls, options=options)
     sections = [
         *_build_sections(training, inputs, results),
-        *([] if rows is None else [build_claims_section(rows)]),
-        build_provenance_section(training, inputs, command=command, controls=controls, limit=limit),
+        *([] if claim_rows is None else [build_claims_section(claim_rows)]),
+        build_provenance_section(training, inputs, command=command, num_controls=controls, limit=limit),
     ]
     header = build_header(training, inputs, results)
-    text = render_page(header, sections)
+    html = render_page(header, sections)
     return ReportPage(
-        atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8")), header
+        atomic_write(path, lambda temporary: temporary.write_text(html, encoding="utf-8")), header
     )
 
 
@@ -116,17 +116,17 @@ def _prepare_path(out: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(
-            f"cannot create the folder {path.parent} for the page: a file has that name"
+            f"cannot create the folder {path.parent} for the page: a file has that name. Choose another path with --out"
         ) from None
     if not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"no permission to write to {path.parent}: choose another path with --out")
+        raise PermissionError(f"no permission to write to {path.parent}. Choose another path with --out")
     return path
 
 
 def _build_sections(run: TrainingRun, inputs: PageInputs, results: PageResults) -> Iterator[PageSection]:
     """The sections that have data, in the order of the page."""
-    if (training := curves.build_section(run)) is not None:
-        yield training
+    if (curves_section := curves.build_section(run)) is not None:
+        yield curves_section
     if results.pairs is not None and results.uncertainty is not None and inputs.pairs is not None:
         yield plane.build_section(results.pairs, inputs.pairs)
         yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
@@ -157,12 +157,15 @@ def read_claims(path: str | Path) -> list[dict[str, Any]]:
     """
     rows = read_json(Path(path).expanduser()).get("claims")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f'{path} has no list "claims": pass the table.json that `make reproduce` writes')
+        raise ValueError(
+            f'{path} has no list "claims". Pass the table.json that python -m reproduction writes '
+            "(by default runs/reproduction/table.json)"
+        )
     return rows
 
 
 def build_claims_section(claims: Sequence[Mapping[str, Any]]) -> PageSection:
-    """The paper's claims, each with its verdict.
+    """Build the section on the paper's claims, each with its verdict.
 
     Args:
         claims: Rows with the fields of `ClaimRow`. A missing field is blank, other keys are ignored.
@@ -176,8 +179,8 @@ def build_claims_section(claims: Sequence[Mapping[str, Any]]) -> PageSection:
         for row in claims
     )
     counts = Counter(row.verdict for row in rows)
-    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICT_SIGNS if counts[verdict])
-    summary = f"{len(rows)} claims: {listed}." if listed else f"{len(rows)} claims."
+    verdict_counts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICT_SIGNS if counts[verdict])
+    summary = f"{len(rows)} claims: {verdict_counts}." if verdict_counts else f"{len(rows)} claims."
     return PageSection(
         id="claims",
         title="The paper's claims",

@@ -44,7 +44,7 @@ Points = list[tuple[float, float]]
 
 
 def build_section(run: TrainingRun) -> PageSection | None:
-    """Plots of the metrics of a run.
+    """Build the section: plots of the metrics of a run.
 
     Args:
         run: The training run.
@@ -52,7 +52,7 @@ def build_section(run: TrainingRun) -> PageSection | None:
     Returns:
         The section; None for a run without metrics.
     """
-    shown = [
+    figures_with_data = [
         figure
         for figure in (
             _build_contrastive_figure(run),
@@ -62,13 +62,13 @@ def build_section(run: TrainingRun) -> PageSection | None:
         )
         if figure is not None
     ]
-    if not shown:
+    if not figures_with_data:
         return None
     ends = [format_count(end) for end in run.stage_ends]
     intro = "The horizontal axis is the number of samples seen."
     if ends:
-        intro += f" A dotted line marks the begin of a training stage ({', '.join(ends)} samples)."
-    return PageSection(id="training", title="Training curves", intro=intro, blocks=shown)
+        intro += f" A dotted line marks the start of a training stage ({', '.join(ends)} samples)."
+    return PageSection(id="training", title="Training curves", intro=intro, blocks=figures_with_data)
 
 
 def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
@@ -90,13 +90,13 @@ def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
 
 def _build_contrastive_figure(run: TrainingRun) -> PageFigure | None:
     """Figure of the contrastive losses; None if none was logged."""
-    terms = _terms(run, CONTRASTIVE_TERMS)
+    terms = _get_loss_curves(run, CONTRASTIVE_TERMS)
     if not terms:
         return None
 
     def draw(axes: Any) -> None:
         """Draw the losses on linear axes from 0."""
-        _draw_terms(axes, terms)
+        _draw_loss_curves(axes, terms)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("loss")
         _finish_axes(axes, run)
@@ -117,23 +117,23 @@ def describe_contrastive(terms: Mapping[str, Points]) -> str:
     Returns:
         The expectation and what was measured.
     """
-    parts = []
-    for name, line in terms.items():
-        first, last = line[0][1], line[-1][1]
+    clauses = []
+    for name, points in terms.items():
+        first, last = points[0][1], points[-1][1]
         verb = "fell" if last < first else "did not fall: it changed"
-        parts.append(f"{TERM_LABELS.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
-    return f"The contrastive loss should fall and level off. Here {' and '.join(parts)}."
+        clauses.append(f"{TERM_LABELS.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
+    return f"The contrastive loss should fall and level off. Here {' and '.join(clauses)}."
 
 
 def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
     """Figure of inclusion losses and regularizers on a logarithmic axis; None if none was logged."""
-    terms = _terms(run, [name for name in LINE_STYLES if name not in CONTRASTIVE_TERMS])
+    terms = _get_loss_curves(run, [name for name in LINE_STYLES if name not in CONTRASTIVE_TERMS])
     if not terms:
         return None
 
     def draw(axes: Any) -> None:
         """Draw the losses on a logarithmic axis, with the legend above the lines."""
-        _draw_terms(axes, terms)
+        _draw_loss_curves(axes, terms)
         axes.set_yscale("log")
         axes.set_ylim(MIN_LOSS, 50 * axes.get_ylim()[1])  # room for the legend
         axes.set_ylabel("loss, before its weight")
@@ -148,7 +148,7 @@ def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
 
 
 def describe_other_losses(terms: Mapping[str, Points]) -> str:
-    """Describe where inclusion losses and regularizers ended.
+    """Describe the last values of the inclusion losses.
 
     Args:
         terms: (samples, loss) by term of the loss.
@@ -159,27 +159,27 @@ def describe_other_losses(terms: Mapping[str, Points]) -> str:
     expected = (
         "The inclusion terms should approach 0: a text, or a masked input, then includes the complete one."
     )
-    last = [
-        f"{TERM_LABELS.get(name, name)} {line[-1][1]:.2g}"
-        for name, line in terms.items()
-        if "vib" not in name
+    inclusion_ends = [
+        f"{TERM_LABELS.get(name, name)} {points[-1][1]:.2g}"
+        for name, points in terms.items()
+        if "vib" not in name  # a regularizer, of which nothing is expected
     ]
-    return f"{expected} Here they end at: {', '.join(last)}." if last else expected
+    return f"{expected} Here they end at: {', '.join(inclusion_ends)}." if inclusion_ends else expected
 
 
-def _terms(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
-    """Curves of the terms of the loss that were logged, by name; only positive values, for the logarithmic axis."""
-    terms = {name: [(x, y) for x, y in get_points(run.metrics, f"loss/{name}") if y > 0] for name in names}
-    return {name: line for name, line in terms.items() if line}
+def _get_loss_curves(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
+    """Curves of the terms of the loss that were logged, by name; values up to 0 have no place on a logarithmic axis."""
+    curves = {name: [(x, y) for x, y in get_points(run.metrics, f"loss/{name}") if y > 0] for name in names}
+    return {name: points for name, points in curves.items() if points}
 
 
-def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
-    """Draw a line per term of the loss."""
-    for name, line in terms.items():
+def _draw_loss_curves(axes: Any, terms: Mapping[str, Points]) -> None:
+    """Draw a line per term of the loss; `terms` has the points by name."""
+    for name, points in terms.items():
         color, dash = LINE_STYLES[name]
-        marker = "o" if len(line) == 1 else ""  # one point makes no line
+        marker = "o" if len(points) == 1 else ""  # one point makes no line
         axes.plot(
-            *zip(*line, strict=True),
+            *zip(*points, strict=True),
             linestyle=dash,
             marker=marker,
             color=color,
@@ -223,16 +223,16 @@ def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
     )
 
 
-def describe_recall(line: Points) -> str:
+def describe_recall(points: Points) -> str:
     """Describe how held-out recall changed.
 
     Args:
-        line: (samples, mean R@1 of both directions).
+        points: (samples, mean R@1 of both directions).
 
     Returns:
         The expectation and what was measured.
     """
-    (_, first), (_, last), best = line[0], line[-1], max(line, key=lambda point: point[1])
+    (_, first), (_, last), best = points[0], points[-1], max(points, key=lambda point: point[1])
     change = f"from {format_percentage(first)} to {format_percentage(last)}"
     if last < best[1]:
         change += f"; the best value, {format_percentage(best[1])}, was at {format_count(best[0])} samples"
@@ -241,15 +241,15 @@ def describe_recall(line: Points) -> str:
 
 
 def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:
-    """Figure of mean uncertainty of images and texts, with bands from 5 to 95 %; None for a deterministic model."""
-    kinds = (("image", figures.BLUE), ("text", figures.ORANGE))
-    means = {name: get_points(run.metrics, f"{name}/uncertainty") for name, _ in kinds}
-    if not all(means.values()) or not all(value > 0 for line in means.values() for _, value in line):
+    """Figure of mean uncertainty of images and texts, with bands from 5 to 95 %; None if it was not logged or is 0."""
+    modalities = (("image", figures.BLUE), ("text", figures.ORANGE))
+    means = {name: get_points(run.metrics, f"{name}/uncertainty") for name, _ in modalities}
+    if not all(means.values()) or not all(value > 0 for points in means.values() for _, value in points):
         return None
 
     def draw(axes: Any) -> None:
         """Draw the means as lines over their bands, for images and for texts."""
-        for name, color in kinds:
+        for name, color in modalities:
             low, high = (get_points(run.metrics, f"{name}/uncertainty_{q}") for q in ("q05", "q95"))
             if low and len(low) == len(high):
                 axes.fill_between(

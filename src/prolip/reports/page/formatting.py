@@ -9,7 +9,7 @@ from prolip.console import MISSING, format_percent
 MIN_TREND = 0.1
 """A rank correlation below it, in absolute value, is called no trend."""
 MIN_MARGIN = 0.1
-"""A fraction that exceeds the untrained models by less is not counted as learned."""
+"""A fraction or correlation that exceeds that of untrained models by less is not counted as learned."""
 NO_BREAK = "\u00a0"
 REVERSED = "opposite to the expectation"
 NOT_LEARNED = "Untrained models reach about the same: this does not show that anything was learned."
@@ -66,19 +66,19 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
-def format_range(values: Sequence[float], formatted: Callable[[float], str]) -> str:
-    """The smallest and the largest value: "4.1 % to 72.3 %".
+def format_range(values: Sequence[float], format_value: Callable[[float], str]) -> str:
+    """Format the smallest and the largest value: "4.1 % to 72.3 %".
 
     Args:
         values: May be empty.
-        formatted: Format of one value.
+        format_value: Formats one value.
 
     Returns:
         The text; one number if both look alike, `MISSING` if there are no values.
     """
     if not values:
         return MISSING
-    smallest, largest = formatted(min(values)), formatted(max(values))
+    smallest, largest = format_value(min(values)), format_value(max(values))
     return smallest if smallest == largest else f"{smallest} to {largest}"
 
 
@@ -101,17 +101,17 @@ def describe_trend(value: float | None, expected_sign: int) -> str:
     return f"it {verb} (ρ {format_correlation(value)}){comment}"
 
 
-def describe_untrained(untrained: Sequence[float], formatted: Callable[[float], str]) -> str:
-    """The range of untrained models, to append to a sentence; empty if there are none.
+def describe_untrained(untrained: Sequence[float], format_value: Callable[[float], str]) -> str:
+    """Describe the range of a number over untrained models, to append to a sentence that gives the model's own.
 
     Args:
-        untrained: The same number for each untrained model.
-        formatted: Format of one value.
+        untrained: The number of each untrained model.
+        format_value: Formats one value.
 
     Returns:
-        "; untrained models: 4.1 % to 72.3 %".
+        "; untrained models: 4.1 % to 72.3 %"; empty if there are no untrained models.
     """
-    return f"; untrained models: {format_range(untrained, formatted)}" if untrained else ""
+    return f"; untrained models: {format_range(untrained, format_value)}" if untrained else ""
 
 
 def drop_none(values: Iterable[float | None]) -> list[float]:

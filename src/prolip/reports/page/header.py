@@ -32,7 +32,7 @@ HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
     ),
     ("text_above", "Text above image", "captions more uncertain than their image", format_percentage),
 )
-"""Field of `HeadlineMetrics`, label, description, formatting."""
+"""Field of `HeadlineMetrics`, label, description, function that formats the value."""
 DETERMINISTIC = (
     "This model is deterministic: its Gaussians are points. The sections on uncertainty, on the embedding plane and on "
     "inclusion are omitted."
@@ -40,7 +40,7 @@ DETERMINISTIC = (
 
 
 def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> PageHeader:
-    """The top of the page.
+    """Build the top of the page.
 
     Args:
         run: The training run.
@@ -54,9 +54,9 @@ def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> 
     size = model.size if model.pretrained is None else f"fine-tuned from {model.pretrained}"
     metadata = (
         ("size", size),
-        ("parameters", format_count(run.parameters)),
+        ("parameters", format_count(run.num_parameters)),
         ("trained on", "; ".join(source.replace(",", ", ") for source in run.config.data.source) or MISSING),
-        ("samples seen", format_count(run.samples)),
+        ("samples seen", format_count(run.num_samples)),
         ("training time", format_duration(run.seconds)),
         ("evaluated on", inputs.name or MISSING),
     )
@@ -73,7 +73,7 @@ def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> 
 
 
 def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
-    """Headline numbers of the model, each with those of the other models.
+    """Build a tile per headline number of the model, with the same number of the other models.
 
     Args:
         results: Results of the evaluation.
@@ -84,26 +84,24 @@ def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
     return tuple(
         HeadlineTile(
             label=label,
-            value=formatted(value),
+            value=format_value(value),
             description=description,
-            comparisons=tuple(_compare(results, field, formatted)),
+            comparisons=tuple(_list_comparisons(results, field, format_value)),
         )
-        for field, label, description, formatted in HEADLINES
+        for field, label, description, format_value in HEADLINES
         if (value := _get_metric(results.headline, field)) is not None
     )
 
 
-def _compare(
-    results: PageResults, field: str, formatted: Callable[[float | None], str]
+def _list_comparisons(
+    results: PageResults, field: str, format_value: Callable[[float | None], str]
 ) -> Iterator[tuple[str, str]]:
     """(name, value) of the same headline number: the range of the untrained models, then each other model."""
     if results.untrained:
-        yield (
-            "untrained",
-            format_range(drop_none(_get_metric(one, field) for one in results.untrained), formatted),
-        )
+        values = drop_none(_get_metric(metrics, field) for metrics in results.untrained)
+        yield "untrained", format_range(values, format_value)
     for name, other in results.others:
-        yield name, formatted(_get_metric(other, field))
+        yield name, format_value(_get_metric(other, field))
 
 
 def _get_metric(headline: HeadlineMetrics, field: str) -> float | None:
@@ -113,15 +111,15 @@ def _get_metric(headline: HeadlineMetrics, field: str) -> float | None:
 
 
 def build_provenance_section(
-    run: TrainingRun, inputs: PageInputs, *, command: Sequence[str], controls: int, limit: int
+    run: TrainingRun, inputs: PageInputs, *, command: Sequence[str], num_controls: int, limit: int
 ) -> PageSection:
-    """How the page was made: commands, versions, machine, seeds and fingerprints of the data.
+    """Build the section on how the page was made: commands, versions, machine, seeds and fingerprints of the data.
 
     Args:
         run: The training run.
         inputs: The data of the evaluation.
         command: Words of the command line; empty if there was none.
-        controls: Number of untrained models.
+        num_controls: Number of untrained models.
         limit: Maximum number of images per evaluation set.
 
     Returns:
@@ -136,28 +134,28 @@ def build_provenance_section(
         ("packages", packages),
         ("machine", f"{machine['platform']}, {machine['cpus']} cores"),
         ("model", model_identity(run.model)),
-        ("seeds", _format_seeds(run, controls)),
+        ("seeds", _format_seeds(run, num_controls)),
         ("images per set", f"at most {limit:,}"),
         *(("trained on", f"{entry['source']}, fingerprint {entry['fingerprint']}") for entry in run.data),
         *_list_fingerprints(inputs),
     ]
-    filled = tuple((name, value) for name, value in rows if value)
-    return PageSection(id="provenance", title="Provenance", blocks=[DefinitionList(rows=filled)])
+    nonempty = tuple((name, value) for name, value in rows if value)
+    return PageSection(id="provenance", title="Provenance", blocks=[DefinitionList(rows=nonempty)])
 
 
 def _format_command(words: Sequence[str]) -> str:
-    """A shell command. The folder of the program is omitted: it is private to the machine."""
+    """A shell command; empty without words. The folder of the program is omitted: it is private to the machine."""
     return shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
 
 
-def _format_seeds(run: TrainingRun, controls: int) -> str:
+def _format_seeds(run: TrainingRun, num_controls: int) -> str:
     """Seeds of the training and of the untrained models, which are 0, 1, ..."""
     training = f"training {run.config.seed}"
-    return f"{training}; untrained {', '.join(map(str, range(controls)))}" if controls else training
+    return f"{training}; untrained {', '.join(map(str, range(num_controls)))}" if num_controls else training
 
 
 def _list_fingerprints(inputs: PageInputs) -> list[tuple[str, str]]:
-    """(name, fingerprint and origin) of each data set that was used; fingerprints are computed here."""
+    """(name, fingerprint and origin) of each evaluation set that was used; fingerprints are computed here."""
     sources = {
         "captions": inputs.pairs,
         "retrieval": inputs.retrieval,

@@ -22,7 +22,7 @@ from prolip.reports.page.svg import render_panel
 
 
 def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
-    """Histograms of H by level, and one example.
+    """Build the section: histograms of H by level, and one example.
 
     Args:
         result: Result of `evaluate_hierarimgs`, of a model with uncertainty.
@@ -74,17 +74,18 @@ def describe_level(included: float, untrained: list[float]) -> str:
     text = f"Included here: {format_percentage(included)} of originals"
     if included < 0.5:
         text += f", {REVERSED}"
+    # an untrained model that includes nearly as many
     is_close = included >= 0.5 and bool(untrained) and max(untrained) > included - MIN_MARGIN
     return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def _get_untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:
+def _get_untrained(untrained: Mapping[str, Any] | None, level: int) -> list[float]:
     """Fractions of originals included in a level, one per untrained model; [] if none were evaluated."""
-    return [] if control is None else list(control["included"][level]["by_seed"])
+    return [] if untrained is None else list(untrained["included"][level]["by_seed"])
 
 
 def _build_example(data: HierarImgs) -> Gallery:
-    """Gallery of the first image: its levels, then the original; files are read here."""
+    """Build the gallery of the first image: its levels, then the original; their files are read here."""
     files = [*(level[0] for level in data.levels), data.originals[0]]
     names = [*(f"level {number}" for number in range(len(data.levels))), "original"]
     items = tuple(

@@ -16,6 +16,7 @@ from prolip.reports.page.components import PageBlock, PageHeader, PageImage, Pag
 PIXELATED_SIZE = 96
 """Pixels per side up to which an image is embedded losslessly, at its own size."""
 MAX_IMAGE_SIZE = 224
+"""Pixels of the longer side to which a larger image is scaled down."""
 
 
 def render_page(header: PageHeader, sections: Sequence[PageSection]) -> str:
@@ -39,8 +40,8 @@ def render_page(header: PageHeader, sections: Sequence[PageSection]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["group_by_kind"] = group_by_kind
-    text: str = environment.get_template("page.html").render(header=header, sections=sections)
-    return text
+    html: str = environment.get_template("page.html").render(header=header, sections=sections)
+    return html
 
 
 def group_by_kind(blocks: Sequence[PageBlock]) -> list[tuple[str, list[PageBlock]]]:

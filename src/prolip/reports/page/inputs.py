@@ -16,7 +16,7 @@ from prolip.files import get_cache_folder
 from prolip.training.config import TrainConfig
 
 SEED = 7_000_003
-"""Seed of the generated evaluation sets. No recipe trains on it."""
+"""Seed of the generated evaluation sets. No recipe trains on data of this seed."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,7 +60,7 @@ def find_inputs(
 
     Args:
         config: Config of the run.
-        data: Images with captions. None: `default_data` of the run.
+        data: Images with captions. None: `choose_default_data` of the run.
         labeled: Images with classes.
         hierarimgs: Folder that `prolip data hierarimgs` built.
         limit: Maximum number of images per set, evenly spaced.
@@ -72,32 +72,33 @@ def find_inputs(
     Raises:
         ValueError, OSError: Data that the caller names can't be read.
     """
-    classes = None if labeled is None else _limit_labeled(open_labeled(labeled), limit)
-    images = None if hierarimgs is None else _limit_hierarimgs(read_hierarimgs(hierarimgs), limit)
-    spec = default_data(config) if data is None else str(data)
+    named_labeled = None if labeled is None else _limit_labeled(open_labeled(labeled), limit)
+    named_hierarimgs = None if hierarimgs is None else _limit_hierarimgs(read_hierarimgs(hierarimgs), limit)
+    spec = choose_default_data(config) if data is None else str(data)
     if is_generated(spec):
         inputs = _generate_inputs(spec, limit, progress)
     elif data is not None:
-        inputs = _use_pairs(open_data(spec), limit)
+        inputs = _make_pair_inputs(open_data(spec), limit)
     else:
         inputs = _open_run_data(spec, config, limit)
     return replace(
         inputs,
-        zero_shot=classes or inputs.zero_shot,
-        prompts=classes or inputs.prompts,
-        hierarimgs=images or inputs.hierarimgs,
+        zero_shot=named_labeled or inputs.zero_shot,
+        prompts=named_labeled or inputs.prompts,
+        hierarimgs=named_hierarimgs or inputs.hierarimgs,
     )
 
 
-def default_data(config: TrainConfig) -> str:
-    """The data of a run that its page uses by default.
+def choose_default_data(config: TrainConfig) -> str:
+    """Choose the data of a run that its page uses by default.
 
     Args:
         config: Config of the run.
 
     Returns:
-        The held-out data, else the first training source, else "". If both are generated, the training source: fresh
-        samples are generated either way, and held-out ones may have only the most specific captions.
+        The held-out data, else the first training source, else "" if the run names none. If both are generated, the
+        training source: fresh samples are generated either way, and held-out ones may have only the most specific
+        captions.
     """
     trained, held_out = next(iter(config.data.source), ""), config.held_out.source or ""
     both_generated = is_generated(trained) and is_generated(held_out)
@@ -105,7 +106,7 @@ def default_data(config: TrainConfig) -> str:
 
 
 def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs:
-    """Fresh evaluation sets of a generated source, written to the user's cache folder or read from it."""
+    """Inputs of a generated source: fresh evaluation sets, written to the user's cache folder or read from it."""
     sets = prepare_evaluation_sets(
         spec, get_cache_folder("report"), limit=limit, seed=SEED, progress=progress
     )
@@ -123,13 +124,16 @@ def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs
 
 
 def _open_run_data(spec: str, config: TrainConfig, limit: int) -> PageInputs:
-    """The run's own data, with the columns of its config; if it can't be used, only a note on the reason."""
+    """Inputs of the run's own data, with the columns of its config; if it can't be used, only a note on the reason."""
     if not spec:
-        return PageInputs(name="", note="The run names no evaluation data. Pass some with --data.")
+        return PageInputs(
+            name="", note="The run names no evaluation data. Pass images with captions with --data."
+        )
     if is_stream(spec):
         return PageInputs(
             name=spec,
-            note=f"{spec} is a stream and can't be used for evaluation. Pass other data with --data.",
+            note=f"{spec} is a stream, which can only be read from its beginning: it can't be evaluated. Pass other "
+            "data with --data.",
         )
     try:
         source = open_data(spec, captions=config.data.captions, image=config.data.image)
@@ -137,10 +141,10 @@ def _open_run_data(spec: str, config: TrainConfig, limit: int) -> PageInputs:
         return PageInputs(
             name=spec, note=f"The run's data can't be read: {error}. Pass other data with --data."
         )
-    return _use_pairs(source, limit)
+    return _make_pair_inputs(source, limit)
 
 
-def _use_pairs(source: Source, limit: int) -> PageInputs:
+def _make_pair_inputs(source: Source, limit: int) -> PageInputs:
     """Inputs of images with captions: retrieval and traversals use at most `limit` images, evenly spaced."""
     subset = Subset(source, limit)
     return PageInputs(

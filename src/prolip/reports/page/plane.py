@@ -15,12 +15,12 @@ from prolip.reports.page.html import embed_image
 from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
 
-COUNT = 6
+NUM_IMAGES = 6
 """Images in the plane."""
 
 
 def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
-    """The first image and those nearest to it, with captions, projected onto a plane.
+    """Build the section: the first image and those nearest to it, with captions, projected onto a plane.
 
     Args:
         pairs: Embeddings of images and captions, with uncertainty.
@@ -29,15 +29,15 @@ def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
     Returns:
         The section.
     """
-    rows, captions = plane.choose_similar_images(pairs, 0, COUNT)
-    images, texts = pairs.images[rows], pairs.texts[captions]
+    image_rows, caption_rows = plane.choose_similar_images(pairs, 0, NUM_IMAGES)
+    images, texts = pairs.images[image_rows], pairs.texts[caption_rows]
     fitted = plane.fit_plane([images, texts], torch.Generator().manual_seed(0))
-    # row of an image -> its number in the figure
-    position = {int(row): number for number, row in enumerate(rows)}
-    owners = [position[int(row)] for row in pairs.captions.image_index[captions]]
+    # row of an image -> its position in the figure
+    positions = {int(row): position for position, row in enumerate(image_rows)}
+    image_positions = [positions[int(row)] for row in pairs.captions.image_index[caption_rows]]
     svg = render_panel(
-        partial(plane.draw_plane, plane=fitted, images=images, texts=texts, numbers=owners),
-        f"{len(rows)} images and {len(captions)} captions as dots with ellipses in two dimensions",
+        partial(plane.draw_plane, plane=fitted, images=images, texts=texts, image_positions=image_positions),
+        f"{len(image_rows)} images and {len(caption_rows)} captions as dots with ellipses in two dimensions",
         width=5.4,
         height=4.5,
     )
@@ -53,15 +53,15 @@ def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
     )
     items = tuple(
         GalleryItem(
-            image=embed_image(read_sample_image(source, int(pairs.indices[row])), f"image {number + 1}"),
-            number=number + 1,
+            image=embed_image(read_sample_image(source, int(pairs.indices[row])), f"image {position + 1}"),
+            number=position + 1,
             captions=tuple(
-                pairs.captions.texts[int(caption)]
-                for caption, owner in zip(captions, owners, strict=True)
-                if owner == number
+                pairs.captions.texts[int(caption_row)]
+                for caption_row, image_position in zip(caption_rows, image_positions, strict=True)
+                if image_position == position
             ),
         )
-        for number, row in enumerate(rows.tolist())
+        for position, row in enumerate(image_rows.tolist())
     )
     return PageSection(
         id="plane",
@@ -72,19 +72,19 @@ def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
     )
 
 
-def describe_plane(image: float, text: float, explained: float) -> str:
+def describe_plane(image_size: float, text_size: float, explained: float) -> str:
     """Compare the ellipses of captions with those of images.
 
     Args:
-        image: Mean size of the ellipses of images.
-        text: Mean size of the ellipses of captions.
+        image_size: Mean size of the ellipses of images.
+        text_size: Mean size of the ellipses of captions.
         explained: Fraction of the variance in the plane, 0 to 1.
 
     Returns:
-        Two sentences.
+        The expectation and what was measured.
     """
     expected = "The ellipse of a caption should be larger than that of its image, and contain it."
-    ratio = text / image if image > 0 else float("inf")
+    ratio = text_size / image_size if image_size > 0 else float("inf")
     comparison = (
         f"Here those of captions are {ratio:.1f} times as large"
         if ratio >= 1

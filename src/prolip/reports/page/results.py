@@ -24,6 +24,7 @@ NUM_EXAMPLES = 6
 NUM_TRAVERSALS = 4
 """Images whose traversal is shown."""
 PGD_IMAGES, PGD_STEPS = 100, (0, 1, 5, 10)
+"""Images that PGD attacks, and numbers of steps after which they are evaluated."""
 SHOTS = 5
 """Labeled images per class for prompt weights."""
 
@@ -106,47 +107,49 @@ def evaluate_model(
     inputs: PageInputs,
     *,
     compare: Sequence[tuple[str, ProLIP]] = (),
-    controls: int,
+    num_controls: int,
     options: PageEvaluationOptions,
 ) -> PageResults:
-    """Run every evaluation that the inputs allow.
+    """Run every evaluation that the inputs allow; embeddings are computed here and not cached.
 
     Args:
         model: The model of the page.
         inputs: Data sets.
         compare: (name, model) of models of which only the headline numbers are computed.
-        controls: Number of untrained models.
+        num_controls: Number of untrained models that are evaluated beside it.
         options: Options of all evaluators.
 
     Returns:
         The results.
     """
-    fresh_models = untrained_models(model, controls)  # raises on a bad number before the evaluation starts
-    core = _HeadlineEvaluation(model, inputs, options)
-    untrained, untrained_robustness = _evaluate_controls(fresh_models, inputs, options)
+    controls = untrained_models(model, num_controls)  # raises on a bad number before the evaluation starts
+    own = _HeadlineEvaluation(model, inputs, options)
+    untrained, untrained_robustness = _evaluate_controls(controls, inputs, options)
     embedder = options.make_embedder(model)
-    chains = labeled = images = None
+    hierarcaps_result = prompts_result = hierarimgs_result = None
     if inputs.hierarcaps is not None:
-        chains = hierarcaps.evaluate_hierarcaps(embedder, inputs.hierarcaps)
+        hierarcaps_result = hierarcaps.evaluate_hierarcaps(embedder, inputs.hierarcaps)
     if inputs.prompts is not None:
-        labeled = prompts.evaluate_prompts(
+        prompts_result = prompts.evaluate_prompts(
             embedder, inputs.prompts, config=StrategyConfig(shots=(SHOTS,), runs=1)
         )
-    if inputs.hierarimgs is not None and core.is_probabilistic:
-        images = hierarimgs.evaluate_hierarimgs(embedder, inputs.hierarimgs, untrained=controls)
+    if inputs.hierarimgs is not None and own.is_probabilistic:
+        hierarimgs_result = hierarimgs.evaluate_hierarimgs(
+            embedder, inputs.hierarimgs, untrained=num_controls
+        )
     return PageResults(
-        headline=core.headline,
+        headline=own.headline,
         untrained=untrained,
         untrained_robustness=untrained_robustness,
         others=tuple((name, _HeadlineEvaluation(other, inputs, options).headline) for name, other in compare),
-        pairs=core.pairs,
-        uncertainty=core.uncertainty,
-        zero_shot=core.zero_shot,
-        prompts=labeled,
+        pairs=own.pairs,
+        uncertainty=own.uncertainty,
+        zero_shot=own.zero_shot,
+        prompts=prompts_result,
         robustness=_evaluate_robustness(model, inputs, options),
-        hierarimgs=images,
-        hierarcaps=chains,
-        traversals=_traverse_images(model, inputs, core.pairs),
+        hierarimgs=hierarimgs_result,
+        hierarcaps=hierarcaps_result,
+        traversals=_traverse_images(model, inputs, own.pairs),
     )
 
 
@@ -175,14 +178,14 @@ class _HeadlineEvaluation:
     @property
     def headline(self) -> HeadlineMetrics:
         """The headline numbers; None for those that were not evaluated."""
-        uncertain = self.uncertainty or {}
+        by_uncertainty = self.uncertainty or {}
         return HeadlineMetrics(
             zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
             r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
-            truth=(uncertain.get("ambiguity") or {}).get("spearman"),
-            text_above=uncertain.get("text_above_own_image"),
-            length=(uncertain.get("by_length") or {}).get("spearman"),
-            level=(uncertain.get("by_level") or {}).get("spearman"),
+            truth=(by_uncertainty.get("ambiguity") or {}).get("spearman"),
+            text_above=by_uncertainty.get("text_above_own_image"),
+            length=(by_uncertainty.get("by_length") or {}).get("spearman"),
+            level=(by_uncertainty.get("by_level") or {}).get("spearman"),
         )
 
 
@@ -216,20 +219,20 @@ def _evaluate_robustness(
 def _traverse_images(
     model: ProLIP, inputs: PageInputs, pairs: EmbeddedPairs | None
 ) -> tuple[ImageTraversal, ...]:
-    """Traversals of a few images, evenly spaced over the data; empty without candidate captions."""
+    """Traversals of `NUM_TRAVERSALS` images, evenly spaced over the data; empty without candidate captions."""
     if inputs.pairs is None or pairs is None or not inputs.captions:
         return ()
     indices = pairs.indices[evenly_spaced(len(pairs.indices), NUM_TRAVERSALS)].tolist()
     images = [read_sample_image(inputs.pairs, index) for index in indices]
     paths = traverse_images(model, images, inputs.captions)
     return tuple(
-        ImageTraversal(image=image, path=path, is_true=_check_steps(inputs.pairs, index, path))
+        ImageTraversal(image=image, path=path, is_true=_check_captions(inputs.pairs, index, path))
         for index, image, path in zip(indices, images, paths, strict=True)
     )
 
 
-def _check_steps(source: Source, index: int, path: CaptionPath) -> tuple[bool, ...]:
-    """Whether each caption of a path is true of the image; empty if the source doesn't know."""
+def _check_captions(source: Source, index: int, path: CaptionPath) -> tuple[bool, ...]:
+    """Whether each caption of a path is true of the image at an index; empty if the source has no annotations."""
     if not isinstance(source, AnnotatedSource):
         return ()
     return tuple(source.is_true_caption(index, step.caption) for step in path.steps)

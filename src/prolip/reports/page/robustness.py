@@ -28,21 +28,21 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def build_section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, Any]]) -> PageSection:
-    """Accuracy and mean uncertainty against the strength of each perturbation.
+    """Build the section: accuracy and mean uncertainty against the strength of each perturbation.
 
     Args:
         result: Result of `evaluate_robustness`.
-        untrained: The same of untrained models.
+        untrained: Results of `evaluate_robustness` of untrained models.
 
     Returns:
         The section.
     """
     figures: list[PageFigure] = []
     if rows := result["occlusion"]:
-        changes = drop_none(compute_change(one["occlusion"]) for one in untrained)
+        changes = drop_none(compute_change(other["occlusion"]) for other in untrained)
         figures += _build_figures("Center occluded", rows, partial(plots.draw_occlusion, rows=rows), changes)
     if pgd := result["pgd"]:
-        changes = drop_none(compute_change(one["pgd"]["rows"]) for one in untrained)
+        changes = drop_none(compute_change(other["pgd"]["rows"]) for other in untrained)
         figures += _build_figures("PGD", pgd["rows"], partial(plots.draw_pgd, pgd=pgd), changes)
     intro = f"{result['classes']} classes, {result['images']:,} images"
     if pgd:
@@ -58,14 +58,14 @@ def _build_figures(
     Args:
         title: Name of the perturbation.
         rows: Rows of the model.
-        draw: Draws on `axes` the metric that is given as `metric`.
+        draw: Draws a metric: draw(axes, metric="accuracy" or "uncertainty").
         untrained: `compute_change` of untrained models.
     """
     figures = [
         PageFigure(
             title=f"{title}: accuracy",
             description=describe_accuracy(rows),
-            svg=render_panel(_draw_accuracy(draw), f"Accuracy against perturbation: {title}"),
+            svg=render_panel(_make_accuracy_panel(draw), f"Accuracy against perturbation: {title}"),
         )
     ]
     if rows[0]["uncertainty"] is not None:
@@ -74,15 +74,16 @@ def _build_figures(
                 title=f"{title}: uncertainty",
                 description=describe_uncertainty(rows, untrained),
                 svg=render_panel(
-                    _draw_uncertainty(draw, rows), f"Mean image uncertainty against perturbation: {title}"
+                    _make_uncertainty_panel(draw, rows),
+                    f"Mean image uncertainty against perturbation: {title}",
                 ),
             )
         )
     return figures
 
 
-def _draw_accuracy(draw: partial[None]) -> DrawFunction:
-    """A function that draws accuracy on axes from 0 to 100 %; `draw` as for `_build_figures`."""
+def _make_accuracy_panel(draw: partial[None]) -> DrawFunction:
+    """Make the function that draws accuracy on axes from 0 to 100 %; `draw` as for `_build_figures`."""
 
     def draw_scaled(axes: Any) -> None:
         draw(axes, metric="accuracy")
@@ -91,8 +92,8 @@ def _draw_accuracy(draw: partial[None]) -> DrawFunction:
     return draw_scaled
 
 
-def _draw_uncertainty(draw: partial[None], rows: Rows) -> DrawFunction:
-    """A function that draws uncertainty on axes that show its change to scale; `draw` as for `_build_figures`."""
+def _make_uncertainty_panel(draw: partial[None], rows: Rows) -> DrawFunction:
+    """Make the function that draws uncertainty on the scale of `set_common_scale`; `draw` as for `_build_figures`."""
 
     def draw_scaled(axes: Any) -> None:
         draw(axes, metric="uncertainty")
@@ -123,7 +124,7 @@ def describe_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
         untrained: `compute_change` of untrained models.
 
     Returns:
-        Two or three sentences.
+        The expectation and what was measured.
     """
     expected, change = "Uncertainty should rise with the perturbation.", compute_change(rows)
     if change is None:
@@ -144,7 +145,7 @@ def compute_change(rows: Rows) -> float | None:
         rows: Rows of a model.
 
     Returns:
-        The change (0.1: a rise by 10 %); None without uncertainty.
+        The change (0.1: a rise by 10 %); None for a deterministic model, whose uncertainty is 0 or None.
     """
     first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
     return last / first - 1 if first else None

@@ -42,19 +42,19 @@ class TrainingRun:
         return "none" not in (self.model.config.image.uncertainty, self.model.config.text.uncertainty)
 
     @property
-    def parameters(self) -> int:
+    def num_parameters(self) -> int:
         """Number of parameters of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
-    def samples(self) -> int:
-        """Samples seen according to the metrics, else according to the config."""
-        seen = [line["samples"] for line in self.metrics if line.get("samples")]
-        return int(seen[-1]) if seen else self.config.steps * self.config.batch_size
+    def num_samples(self) -> int:
+        """Number of samples seen, according to the metrics, else to the config."""
+        logged = [line["samples"] for line in self.metrics if line.get("samples")]
+        return int(logged[-1]) if logged else self.config.steps * self.config.batch_size
 
     @property
     def seconds(self) -> float | None:
-        """Seconds spent in training steps, from samples and samples per second. None without metrics."""
+        """Seconds spent in training steps, from the samples and rates of the metrics; None if the metrics have none."""
         lines = [
             line
             for line in self.metrics
@@ -64,11 +64,11 @@ class TrainingRun:
         ]
         # each line covers the samples since the line before, at its rate
         starts = [0.0, *(line["samples"] for line in lines[:-1])]
-        parts = [
+        durations = [
             max(0.0, line["samples"] - start) / line["samples_per_second"]
-            for line, start in zip(lines, starts, strict=False)
+            for line, start in zip(lines, starts, strict=False)  # without lines there is still one start
         ]
-        return sum(parts) if parts else None
+        return sum(durations) if durations else None
 
     @property
     def stage_ends(self) -> tuple[int, ...]:
@@ -107,21 +107,23 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
     """
     folder = Path(folder).expanduser()
     if not is_run(folder):
-        raise ValueError(f"{folder} is not a training run: pass a folder that `prolip train` wrote")
+        raise ValueError(
+            f"{folder} is not a training run. Pass a folder that prolip train wrote, such as runs/miniature"
+        )
     if not (folder / MODEL).is_dir():
         raise ValueError(
-            f"{folder} has no {MODEL}: the run has not finished. Resume it with: prolip train {folder} --resume"
+            f"{folder} has no {MODEL} folder: the run has not finished. Resume it with: prolip train {folder} --resume"
         )
     return TrainingRun(
         folder=folder,
         config=read_config(folder),
         model=load(folder, device=device).eval(),
-        metrics=tuple(line for line in _read_lines(folder) if "message" not in line),
+        metrics=tuple(line for line in _read_metric_lines(folder) if "message" not in line),
         data=tuple(read_json(folder / CONFIG).get("data") or ()),
         sessions=tuple(read_sessions(folder)) if (folder / SESSIONS).is_file() else (),
     )
 
 
-def _read_lines(folder: Path) -> list[dict[str, Any]]:
+def _read_metric_lines(folder: Path) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl; [] if the file is missing."""
     return read_metrics(folder) if (folder / METRICS_FILE).is_file() else []

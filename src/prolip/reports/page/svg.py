@@ -46,43 +46,43 @@ def render_panel(draw: DrawFunction, alt: str, *, width: float = WIDTH, height: 
         axes = figure.subplots()
         draw(axes)
         axes.set_title("")
-        content = io.StringIO()
-        figure.savefig(content, format="svg", transparent=True, dpi=150, metadata={"Date": None})
-    return inline_svg(content.getvalue(), alt)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, dpi=150, metadata={"Date": None})
+    return inline_svg(file.getvalue(), alt)
 
 
-def inline_svg(text: str, alt: str) -> str:
+def inline_svg(svg: str, alt: str) -> str:
     """Turn an SVG file of matplotlib into an element of a page: no prolog, no size, unique ids, CSS colors.
 
     Args:
-        text: The file.
-        alt: The alternative text.
+        svg: Content of the file.
+        alt: What the plot shows, as alternative text.
 
     Returns:
         An <svg> element.
     """
-    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href", "href")
+    svg = re.sub(
         r'<svg [^>]*(viewBox="[^"]*")[^>]*>',
-        rf'<svg \1 role="img" aria-label="{_escape(alt)}">',
-        text,
+        rf'<svg \1 role="img" aria-label="{_escape_replacement(alt)}">',
+        svg,
         count=1,
     )
     # two decimals in the coordinates of paths: smaller pages
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     for color, variable in CSS_COLORS.items():
-        text = text.replace(f": {color}", f": var({variable})")
-    return _make_ids_unique(text).strip()
+        svg = svg.replace(f": {color}", f": var({variable})")
+    return _make_ids_unique(svg).strip()
 
 
-def _make_ids_unique(text: str) -> str:
-    """Prefix all ids by a hash of the plot: two plots of one page must not share ids."""
-    prefix = "f" + hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    return text.replace("url(#", f"url(#{prefix}-").replace('href="#', f'href="#{prefix}-')
+def _make_ids_unique(svg: str) -> str:
+    """Prefix all ids, and the links to them, by a hash of the plot: two plots of one page must not share ids."""
+    prefix = "f" + hashlib.blake2b(svg.encode(), digest_size=4).hexdigest()
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    return svg.replace("url(#", f"url(#{prefix}-").replace('href="#', f'href="#{prefix}-')
 
 
-def _escape(text: str) -> str:
+def _escape_replacement(text: str) -> str:
     """Escape text for an HTML attribute that is inserted as the replacement of a regular expression."""
     return escape(text).replace("\\", "\\\\")

@@ -16,7 +16,7 @@ MAX_STEPS = 8
 
 
 def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any] | None) -> PageSection:
-    """Cards of a few images with their paths of captions.
+    """Build the section: cards of a few images with their paths of captions.
 
     Args:
         traversals: Traversals of a few images.
@@ -26,20 +26,25 @@ def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any
         The section.
     """
     uncertainties = [
-        step.uncertainty for one in traversals for step in one.path.steps if step.uncertainty is not None
+        step.uncertainty
+        for traversal in traversals
+        for step in traversal.path.steps
+        if step.uncertainty is not None
     ]
-    largest_uncertainty = max(uncertainties, default=0.0)
+    max_uncertainty = max(uncertainties, default=0.0)
     cards = tuple(
-        _build_card(number, one, largest_uncertainty) for number, one in enumerate(traversals, start=1)
+        _build_card(number, traversal, max_uncertainty)
+        for number, traversal in enumerate(traversals, start=1)
     )
     intro = (
         "A path starts at the caption nearest to the image and leads to its root, the most general caption. Bars show "
         "the uncertainty of each caption, on one scale for all images."
     )
-    if any(one.is_true for one in traversals):
+    if any(traversal.is_true for traversal in traversals):
         intro += " ✓ and ✗ mark captions that are true and false of the image."
     description = describe_paths(
-        [one.path for one in traversals], [is_true for one in traversals for is_true in one.is_true]
+        [traversal.path for traversal in traversals],
+        [is_true for traversal in traversals for is_true in traversal.is_true],
     )
     if chains is not None and chains["uncertainty"] is not None:
         description += f" {describe_order(chains['uncertainty']['adjacent_order'], chains['chains'])}"
@@ -59,54 +64,54 @@ def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str
         is_true: Whether each of their captions is true of its image, path after path; empty if unknown.
 
     Returns:
-        A sentence; empty without uncertainty and truth.
+        A sentence; empty if there are neither uncertainties nor truth values.
     """
     ends = [
         (path.steps[0].uncertainty, path.steps[-1].uncertainty)
         for path in paths
         if path.steps[0].uncertainty is not None
     ]
-    parts = []
+    clauses = []
     if ends:
-        rising = sum(1 for first, last in ends if first is not None and last is not None and last > first)
-        comment = f", mostly {REVERSED}" if 2 * rising < len(ends) else ""
-        parts.append(
+        num_rising = sum(1 for first, last in ends if first is not None and last is not None and last > first)
+        comment = f", mostly {REVERSED}" if 2 * num_rising < len(ends) else ""
+        clauses.append(
             "uncertainty should rise along a path: from its first to its last caption it does for "
-            f"{rising} of {len(ends)}{comment}"
+            f"{num_rising} of {len(ends)} images{comment}"
         )
     if is_true:
-        parts.append(
+        clauses.append(
             f"{format_percentage(sum(is_true) / len(is_true))} of the captions are true of their image"
         )
-    text = "; ".join(parts)
+    text = "; ".join(clauses)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def describe_order(fraction: float, chains: int) -> str:
+def describe_order(fraction: float, num_chains: int) -> str:
     """Say how often the more general of two adjacent captions of a chain is the more uncertain one.
 
     Args:
         fraction: Fraction of adjacent pairs, 0 to 1.
-        chains: Number of chains.
+        num_chains: Number of chains.
 
     Returns:
         A sentence.
     """
     text = (
-        f"In {chains:,} chains of captions the more general of two adjacent captions is the more uncertain one in "
+        f"In {num_chains:,} chains of captions the more general of two adjacent captions is the more uncertain one in "
         f"{format_percentage(fraction)}"
     )
     return f"{text}, {REVERSED}." if fraction < 0.5 else f"{text}."
 
 
-def _build_card(number: int, traversal: ImageTraversal, largest: float) -> Card:
-    """Card of an image with at most `MAX_STEPS` captions of its path; `largest`: uncertainty of a full bar."""
+def _build_card(number: int, traversal: ImageTraversal, max_uncertainty: float) -> Card:
+    """Card of an image with at most `MAX_STEPS` captions of its path; `max_uncertainty` is that of a full bar."""
     path, total = traversal.path, len(traversal.path.steps)
     lines = []
     for index in choose_evenly(total, MAX_STEPS):
         step = path.steps[index]
         is_true = traversal.is_true[index] if traversal.is_true else None
-        lines.append(_build_line(step.caption, step.uncertainty, largest, is_true))
+        lines.append(_build_line(step.caption, step.uncertainty, max_uncertainty, is_true))
     root = "the empty caption" if path.root is None else path.root.caption
     uncertainty = "" if path.uncertainty is None else f": uncertainty {path.uncertainty:.3g}"
     thinned = f" ({len(lines)} of {total} captions shown)" if total > len(lines) else ""
@@ -118,24 +123,26 @@ def _build_card(number: int, traversal: ImageTraversal, largest: float) -> Card:
     )
 
 
-def _build_line(text: str, uncertainty: float | None, largest: float, is_true: bool | None) -> CardLine:
+def _build_line(
+    caption: str, uncertainty: float | None, max_uncertainty: float, is_true: bool | None
+) -> CardLine:
     """A caption with its uncertainty as number and bar; without uncertainty only the caption."""
     if uncertainty is None:
-        return CardLine(text=text, is_true=is_true)
-    fraction = uncertainty / largest if largest > 0 else 0.0
-    return CardLine(text=text, value=f"{uncertainty:.3g}", bar_fraction=fraction, is_true=is_true)
+        return CardLine(text=caption, is_true=is_true)
+    fraction = uncertainty / max_uncertainty if max_uncertainty > 0 else 0.0
+    return CardLine(text=caption, value=f"{uncertainty:.3g}", bar_fraction=fraction, is_true=is_true)
 
 
-def choose_evenly(total: int, count: int) -> list[int]:
+def choose_evenly(num_items: int, max_indices: int) -> list[int]:
     """Choose evenly spaced indices, with the first and the last.
 
     Args:
-        total: Number of items.
-        count: Maximum number of indices, at least 2.
+        num_items: Number of items to choose from.
+        max_indices: Maximum number of indices, at least 2.
 
     Returns:
-        Indices below `total`, ascending.
+        Indices below `num_items`, ascending.
     """
-    if total <= count:
-        return list(range(total))
-    return sorted({round(position * (total - 1) / (count - 1)) for position in range(count)})
+    if num_items <= max_indices:
+        return list(range(num_items))
+    return sorted({round(position * (num_items - 1) / (max_indices - 1)) for position in range(max_indices)})

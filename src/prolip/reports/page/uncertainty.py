@@ -29,7 +29,7 @@ from prolip.reports.sheets import read_sample_image
 
 
 def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics] = ()) -> PageSection:
-    """What uncertainty correlates with: modality, caption length, level, true ambiguity.
+    """Build the section on what uncertainty correlates with: modality, caption length, level, true ambiguity.
 
     Args:
         result: Result of `analyze_uncertainty`.
@@ -38,18 +38,29 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
     Returns:
         The section.
     """
-    above = drop_none(one.text_above for one in untrained)
-    lengths = drop_none(one.length for one in untrained)
+    untrained_above = drop_none(metrics.text_above for metrics in untrained)
+    untrained_length = drop_none(metrics.length for metrics in untrained)
+    # title, draw function, description, kind of plot for the alternative text
     panels = [
         ("Images and texts", plots.draw_histograms, describe_modalities(result), "Histograms"),
-        ("Each caption and its image", plots.draw_pairs, describe_pairs(result, above), "Scatter plot"),
-        ("By caption length", plots.draw_lengths, describe_length(result, lengths), "Quantiles by tokens"),
+        (
+            "Each caption and its image",
+            plots.draw_pairs,
+            describe_pairs(result, untrained_above),
+            "Scatter plot",
+        ),
+        (
+            "By caption length",
+            plots.draw_lengths,
+            describe_length(result, untrained_length),
+            "Quantiles by tokens",
+        ),
     ]
     if result["by_level"] is not None:
-        text = describe_levels(result["by_level"], drop_none(one.level for one in untrained))
+        text = describe_levels(result["by_level"], drop_none(metrics.level for metrics in untrained))
         panels.append(("By level of detail", plots.draw_levels, text, "Quantiles by level"))
     if result["ambiguity"] is not None:
-        text = describe_truth(result["ambiguity"], drop_none(one.truth for one in untrained))
+        text = describe_truth(result["ambiguity"], drop_none(metrics.truth for metrics in untrained))
         panels.append(("Against the true ambiguity", plots.draw_truth, text, "Scatter plot"))
     if text := describe_regression(result["regression"]):
         panels.append(("What uncertainty adds to a regression", plots.draw_regression, text, "Bars of R²"))
@@ -68,7 +79,7 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
 
 
 def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSection:
-    """Galleries of the most and the least certain images and captions.
+    """Build the section with galleries of the most and the least certain images and captions.
 
     Args:
         result: Result of `analyze_uncertainty`.
@@ -77,7 +88,8 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
     Returns:
         The section.
     """
-    shown = (
+    # title, key of the result, modality whose uncertainty is shown
+    gallery_specs = (
         ("Most certain images", "certain_images", "image"),
         ("Most uncertain images", "uncertain_images", "image"),
         ("Most certain captions", "certain_captions", "text"),
@@ -86,10 +98,10 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
     galleries = [
         Gallery(
             title=title,
-            description=_describe_values(modality, result[key]),
+            description=_describe_range(modality, result[key]),
             items=tuple(_build_item(entry, source, modality) for entry in result[key]),
         )
-        for title, key, modality in shown
+        for title, key, modality in gallery_specs
     ]
     intro = (
         "An uncertain image matches many captions about equally well; an uncertain caption matches many images. "
@@ -98,14 +110,14 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
     return PageSection(id="extremes", title="Most and least certain samples", intro=intro, blocks=galleries)
 
 
-def _describe_values(modality: str, samples: Sequence[Mapping[str, Any]]) -> str:
-    """The range of uncertainty in a gallery, from its first sample to its last."""
+def _describe_range(modality: str, samples: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on the uncertainty of the first and of the last sample of a gallery."""
     values = [entry[f"{modality}_uncertainty"] for entry in samples]
     return f"From {values[0]:.3g} to {values[-1]:.3g}."
 
 
 def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> GalleryItem:
-    """A sample of a gallery, with the uncertainty of its image or its caption (modality: image or text)."""
+    """Read the image of a sample; its gallery item shows the uncertainty of that modality (image or text)."""
     return GalleryItem(
         image=embed_image(read_sample_image(source, entry["index"]), f"image of: {entry['caption']}"),
         captions=(entry["caption"],),
@@ -144,7 +156,9 @@ def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -
     text = f"{expected} This holds for {format_percentage(fraction)} of captions"
     if fraction < 0.5:
         return f"{text}: {REVERSED}."
-    is_close = bool(untrained) and max(untrained) > fraction - MIN_MARGIN
+    is_close = (
+        bool(untrained) and max(untrained) > fraction - MIN_MARGIN
+    )  # an untrained model does nearly as well
     return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
@@ -177,17 +191,17 @@ def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()
     expected = "Level 0 is the most general; from level to level the median should fall."
     if len(levels) < 2:
         return f"{expected} There is only one level."
-    wrong = [
+    rising_steps = [
         f"{after['level']} above {before['level']}"
         for before, after in pairwise(levels)
         if after["median"] >= before["median"]
     ]
     rho = by_level["spearman"]
     end = f"; ρ {format_correlation(rho)}{_compare_trend(rho, untrained, -1)}"
-    if not wrong:
+    if not rising_steps:
         return f"{expected} Here it falls at every step{end}"
-    comment = f" ({REVERSED} at every step)" if len(wrong) == len(levels) - 1 else ""
-    return f"{expected} Here it rises at some steps{comment}: level {', '.join(wrong)}{end}"
+    extent = f"every step, {REVERSED}" if len(rising_steps) == len(levels) - 1 else "some steps"
+    return f"{expected} Here it doesn't fall at {extent}: level {', '.join(rising_steps)}{end}"
 
 
 def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
@@ -212,11 +226,11 @@ def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) ->
 
 
 def _compare_trend(value: float | None, untrained: Sequence[float], expected_sign: int) -> str:
-    """The end of a sentence on a correlation, and a second sentence if an untrained model nearly reaches it."""
+    """End a sentence on a correlation with that of untrained models; say so if one of them nearly reaches it."""
     is_close = (
         value is not None
         and expected_sign * value >= MIN_TREND
-        and any(expected_sign * one > expected_sign * value - MIN_MARGIN for one in untrained)
+        and any(expected_sign * other > expected_sign * value - MIN_MARGIN for other in untrained)
     )
     return f"{describe_untrained(untrained, format_correlation)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
@@ -236,7 +250,7 @@ def describe_regression(results: Mapping[str, Any]) -> str:
     if not fits:
         return ""
     gains = [f"{_format_gain(fit)} for {name}" for name, fit in fits.items()]
-    wrong = [
+    reversed_names = [
         name for name, fit in fits.items() if _is_significant(fit) and fit["coefficients"][UNCERTAINTY] < 0
     ]
     text = (
@@ -244,8 +258,8 @@ def describe_regression(results: Mapping[str, Any]) -> str:
         f"It adds to R²: {' and '.join(gains)}"
     )
     return (
-        f"{text}; its coefficient (β) is negative for {' and '.join(wrong)}: {REVERSED}."
-        if wrong
+        f"{text}; its coefficient (β) is negative for {' and '.join(reversed_names)}: {REVERSED}."
+        if reversed_names
         else f"{text}."
     )
 

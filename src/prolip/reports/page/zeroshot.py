@@ -38,7 +38,7 @@ MAX_CLASSES = 8
 MAX_PROMPTS = 4
 """Prompts per class."""
 FAMILIES = ("one", "ensemble", "bprw", "control")
-"""Families of strategies in the table."""
+"""Families of prompt strategies that the table shows; see `compare_strategies`."""
 
 
 def build_section(
@@ -48,7 +48,7 @@ def build_section(
     prompt_data: LabeledData | None,
     untrained: Sequence[HeadlineMetrics],
 ) -> PageSection:
-    """The section of the HTML page: accuracy, calibration, the most confident errors, prompt strategies.
+    """Build the section: accuracy, calibration, the most confident errors, prompt strategies.
 
     Args:
         result: Result of `evaluate_zeroshot`.
@@ -70,7 +70,7 @@ def build_section(
     return PageSection(
         id="zeroshot",
         title="Zero-shot classification",
-        intro=describe_accuracy(result, drop_none(one.zero_shot for one in untrained)),
+        intro=describe_accuracy(result, drop_none(metrics.zero_shot for metrics in untrained)),
         blocks=blocks,
     )
 
@@ -98,27 +98,27 @@ def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> 
 
 
 def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
-    """Figures of reliability, of risk and coverage, and of accuracy by uncertainty, where the result has them."""
+    """Figures of risk and coverage and, if the result has them, of reliability and of accuracy by uncertainty."""
     figures = []
-    if parts := result["calibration"]:
-        softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
+    if calibration := result["calibration"]:
+        softmax = {kind: calibration["softmax"][kind] for kind in ("raw", "fitted")}
         figures.append(
             PageFigure(
                 title="Reliability",
                 description=describe_reliability(softmax["raw"]["ece"], softmax["fitted"]["ece"]),
                 svg=render_panel(
-                    partial(plots.draw_reliability, title="", parts=softmax), "Accuracy by probability"
+                    partial(plots.draw_reliability, title="", curves=softmax), "Accuracy by probability"
                 ),
             )
         )
     selective = result["selective"]
-    names = confidence_labels(result["logits"]["bias"] is not None)
+    labels = confidence_labels(result["logits"]["bias"] is not None)
     figures.append(
         PageFigure(
             title="Risk and coverage",
-            description=describe_risk(selective, names),
+            description=describe_risk(selective, labels),
             svg=render_panel(
-                partial(plots.draw_risk, parts=selective, names=names), "Error rate by coverage"
+                partial(plots.draw_risk, selective=selective, labels=labels), "Error rate by coverage"
             ),
         )
     )
@@ -128,7 +128,7 @@ def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
                 title="Accuracy by image uncertainty",
                 description=describe_deciles(uncertainty["correlation"]["spearman"]),
                 svg=render_panel(
-                    partial(plots.draw_deciles, part=uncertainty), "Accuracy by decile of uncertainty"
+                    partial(plots.draw_deciles, uncertainty=uncertainty), "Accuracy by decile of uncertainty"
                 ),
             )
         )
@@ -139,8 +139,8 @@ def describe_reliability(raw: float, fitted: float) -> str:
     """Describe the calibration of the softmax probabilities.
 
     Args:
-        raw: Expected calibration error of the model's own temperature.
-        fitted: The same with a fitted temperature.
+        raw: Expected calibration error with the model's own temperature.
+        fitted: Expected calibration error with a fitted temperature.
 
     Returns:
         The expectation and what was measured.
@@ -152,24 +152,25 @@ def describe_reliability(raw: float, fitted: float) -> str:
     )
 
 
-def describe_risk(selective: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def describe_risk(selective: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     """Describe which confidence ranks predictions best, and whether uncertainty ranks them better than chance.
 
     Args:
         selective: `selective` of the result of `evaluate_zeroshot`.
-        names: Label of each confidence, by its key.
+        labels: Label of each confidence, by its key.
 
     Returns:
         The expectation and what was measured.
     """
-    aurc = {name: selective[key]["aurc"] for key, name in names.items() if selective[key]}
-    best = min(aurc, key=lambda name: aurc[name])
+    aurc = {label: selective[key]["aurc"] for key, label in labels.items() if selective[key]}
+    best = min(aurc, key=lambda label: aurc[label])
     text = (
         "Predicting only where the model is confident should lower the error rate. "
         f"Here {best} ranks predictions best (AURC {aurc[best]:.3f}; at random {selective['error']:.3f})"
     )
-    if (own := selective["uncertainty"]) and own["aurc"] >= selective["error"]:
-        return f"{text}; image uncertainty is no better than chance ({own['aurc']:.3f})."
+    by_uncertainty = selective["uncertainty"]
+    if by_uncertainty and by_uncertainty["aurc"] >= selective["error"]:
+        return f"{text}; image uncertainty is no better than chance ({by_uncertainty['aurc']:.3f})."
     return f"{text}."
 
 
@@ -177,7 +178,7 @@ def describe_deciles(rho: float | None) -> str:
     """Describe how accuracy depends on image uncertainty.
 
     Args:
-        rho: Spearman correlation; None: undefined.
+        rho: Spearman correlation of an image's uncertainty and whether it is classified correctly; None: undefined.
 
     Returns:
         The expectation and what was measured.
@@ -205,14 +206,14 @@ def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Galle
 
 def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
     """Table of the strategies of `FAMILIES`: accuracy and effective number of prompts."""
-    shown = [row for row in prompts["rows"] if row["family"] in FAMILIES and row["accuracy"] is not None]
     rows = tuple(
         (
             row["name"],
             format_percentage(row["accuracy"]),
             "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}",
         )
-        for row in shown
+        for row in prompts["rows"]
+        if row["family"] in FAMILIES and row["accuracy"] is not None
     )
     return TableBlock(
         title="Strategies that combine prompts into a class",
@@ -223,7 +224,9 @@ def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
 
 
 def describe_strategies(prompts: Mapping[str, Any]) -> str:
-    """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW.
+    """Compare the accuracy of BPRW with that of equal weights; a difference counts from two standard errors on.
+
+    A gain that a control reaches too is not due to BPRW, and the text says so.
 
     Args:
         prompts: Result of `evaluate_prompts`.
@@ -231,27 +234,21 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
     Returns:
         What was measured.
     """
-    rows = {
-        row["family"]: row
-        for row in prompts["rows"]
-        if row["accuracy"] is not None and row["family"] != "control"
-    }
+    evaluated = [row for row in prompts["rows"] if row["accuracy"] is not None]
+    bprw_rows = [row for row in evaluated if row["family"] == "bprw"]
     text = f"{prompts['classes']} classes, {prompts['templates_per_class']} templates, {prompts['images']:,} images."
-    if "bprw" not in rows:
+    if not bprw_rows:
         return f"{text} This model has no uncertainty, so no weights are learned."
+    bprw = bprw_rows[-1]  # the last one learns from the most labeled images
     equal_weights = next(row for row in prompts["rows"] if row["family"] == "ensemble")["accuracy"]
-    gain = rows["bprw"]["accuracy"] - equal_weights
+    gain = bprw["accuracy"] - equal_weights
     error = (equal_weights * (1 - equal_weights) / prompts["images"]) ** 0.5  # standard error of the accuracy
     verdict = "within noise" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
-    text = f"{text} Learned weights ({rows['bprw']['name']}) change accuracy by {points} percentage points: {verdict}"
-    controls = [row for row in prompts["rows"] if row["family"] == "control" and row["accuracy"] is not None]
+    text = f"{text} Learned weights ({bprw['name']}) change accuracy by {points} percentage points: {verdict}"
+    controls = [row for row in evaluated if row["family"] == "control"]
     control = max(controls, key=lambda row: row["accuracy"], default=None)
-    if (
-        verdict == "a gain"
-        and control is not None
-        and control["accuracy"] > rows["bprw"]["accuracy"] - 2 * error
-    ):
+    if verdict == "a gain" and control is not None and control["accuracy"] > bprw["accuracy"] - 2 * error:
         return f"{text}, but {control['name']} reaches {format_percentage(control['accuracy'])} too."
     return f"{text}."
 
@@ -259,11 +256,12 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
 def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -> CardGrid:
     """Cards of the classes with the most peaked learned weights; `data` has their images, None: no images."""
     learned = prompts["learned"][-1]
-    fitted = [number for number, value in enumerate(learned["entropy"]) if value is not None]
-    order = sorted(fitted, key=lambda number: learned["entropy"][number])[:MAX_CLASSES]
-    largest_weight = max(weight for number in order for _, weight in learned["top_templates"][number])
+    with_weights = [index for index, value in enumerate(learned["entropy"]) if value is not None]
+    order = sorted(with_weights, key=lambda index: learned["entropy"][index])[:MAX_CLASSES]
+    largest_weight = max(weight for index in order for _, weight in learned["top_templates"][index])
     cards = tuple(
-        _build_class_card(prompts, learned["top_templates"], number, largest_weight, data) for number in order
+        _build_class_card(prompts, index, learned["top_templates"][index], largest_weight, data)
+        for index in order
     )
     uniform = 1 / prompts["templates_per_class"]
     return CardGrid(
@@ -277,19 +275,19 @@ def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -
 
 def _build_class_card(
     prompts: Mapping[str, Any],
-    largest: Sequence[Sequence[tuple[int, float]]],
-    number: int,
+    class_index: int,
+    top_templates: Sequence[tuple[int, float]],
     largest_weight: float,
     data: LabeledData | None,
 ) -> Card:
-    """Card of a class: its largest prompt weights as bars, with an example image.
+    """Build the card of a class: its largest prompt weights as bars, with an example image that is read here.
 
     Args:
         prompts: Result of `evaluate_prompts`.
-        largest: (template, weight) of the largest weights of every class, the largest first.
-        number: Index of the class.
+        class_index: Index of the class.
+        top_templates: (template, weight) of the class, the largest weight first.
         largest_weight: Weight of a full bar.
-        data: Labeled images; None: no image.
+        data: Labeled images; None: the card has no image.
     """
     lines = tuple(
         CardLine(
@@ -297,9 +295,9 @@ def _build_class_card(
             value=f"{weight:.2f}",
             bar_fraction=weight / largest_weight,
         )
-        for template, weight in largest[number][:MAX_PROMPTS]
+        for template, weight in top_templates[:MAX_PROMPTS]
     )
-    name, examples = prompts["class_names"][number], prompts["examples"][number]
+    name, examples = prompts["class_names"][class_index], prompts["examples"][class_index]
     image = None
     if data is not None and examples:
         image = embed_image(read_sample_image(data.source, examples[0]), f"an image of class {name}")
