@@ -10,7 +10,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import csd, log_containment, log_inclusion
 from prolip.retrieval.hits import log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.append import index_embeddings
-from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.index.vectors import make_query_vectors
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 IMAGES, QUERY = make_gaussians(60), make_gaussians(1, seed=2)
@@ -24,7 +24,7 @@ def found(tmp_path_factory):
     database = index_embeddings(
         folder / "db", [write_embeddings(folder / "e", IMAGES, extra={"width": ("int64", WIDTHS)})]
     )
-    return database.find_nearest(query_vectors(QUERY.mean.numpy()), 9, columns=list(database.columns))
+    return database.find_nearest(make_query_vectors(QUERY.mean.numpy()), 9, columns=list(database.columns))
 
 
 @pytest.fixture

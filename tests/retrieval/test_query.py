@@ -254,7 +254,7 @@ def test_search_rejects_what_the_database_lacks(tmp_path):
     with pytest.raises(ValueError, match="has no match probability"):
         search(softmax, QUERIES, SearchConfig(rank_by="match"))
     assert search(softmax, QUERIES)[0].match is None
-    with pytest.raises(ValueError, match="no quantiles"):
+    with pytest.raises(ValueError, match="needs quantiles"):
         search(softmax, QUERIES, SearchConfig(max_uncertainty=0.5))
     traces = index_embeddings(tmp_path / "b", [write_embeddings(tmp_path / "f", IMAGES, variances="trace")])
     with pytest.raises(ValueError, match="inclusion needs every variance"):

@@ -24,7 +24,7 @@ EQUALLY_GOOD = 1 / 3
 GENERAL_COUNT = 10
 """From this many equally good items on, the query counts as general."""
 COMPARED = 100
-"""Nearest items that should be compared with the first."""
+"""How many nearest items should be compared with the first."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,10 @@ class SearchConfidence:
     Attributes:
         uncertainty: Trace of the query's covariance; None: the query is a point, of a model without uncertainty.
         uncertainty_quantile: Fraction of the database's rows of the query's modality that are more certain; None:
-            there
-            are none, or the query is a point.
+            the database has no quantiles of it, or the query is a point.
         match: Probability that the first item matches the query; None: the model has none, or both have the same
             modality.
-        equally_good: Items that are as good as the first, itself included, among the `compared` nearest.
+        equally_good: Number of items that are as good as the first, itself included, among the `compared` nearest.
         compared: Number of nearest items that were compared with the first.
     """
 
@@ -54,17 +53,17 @@ class SearchConfidence:
         return self.equally_good >= GENERAL_COUNT
 
     def describe(self) -> list[str]:
-        """Messages for a user, one line each."""
+        """Describe the confidence for a user, one sentence per line."""
         lines = []
         if self.match is not None:
             lines.append(f"match probability of the first result: {self.match:.1%}")
         if self.uncertainty is not None:
-            rank = (
+            comparison = (
                 ""
                 if self.uncertainty_quantile is None
                 else f", above {self.uncertainty_quantile:.1%} of its modality in the database"
             )
-            lines.append(f"uncertainty of the query: {self.uncertainty:.4g}{rank}")
+            lines.append(f"uncertainty of the query: {self.uncertainty:.4g}{comparison}")
         if self.is_general:
             count = "all" if self.equally_good == self.compared else f"{self.equally_good} of the"
             lines.append(
@@ -92,7 +91,7 @@ def compute_confidence(
     Returns:
         The query's uncertainty, the match probability of the first hit, and the number of equally good hits.
     """
-    uncertainty = float(query.uncertainty)
+    uncertainty = float(query.uncertainty)  # 0: the query is a point
     quantiles = database.settings.quantiles.get(modality)
     is_cross_modal = len(hits) > 0 and hits.column("modality")[0] != modality
     quantile = fraction_below(np.array(quantiles), uncertainty) if quantiles and uncertainty else None
@@ -106,7 +105,7 @@ def compute_confidence(
 
 
 def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarray:
-    """For each hit the probability that it is nearer than the first hit to a draw of the query.
+    """Compute for each hit the probability that it is nearer than the first hit to a draw of the query.
 
     Args:
         query: (D,).
@@ -126,9 +125,9 @@ def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarr
 
 
 def _count_equally_good(query: Gaussian, hits: SearchHits) -> int:
-    """Number of hits that are as good as the first, itself included; 0 without hits.
+    """Count the hits that are as good as the first, itself included; 0 without hits.
 
-    Copies of the first item don't make a query general: they count with it as one.
+    Hits with the same mean as the first are copies of it. They don't make a query general, so they are not counted.
     """
     if not len(hits):
         return 0

@@ -14,7 +14,7 @@ from prolip.measures.public import log_containment, log_inclusion
 from prolip.retrieval.index.vectors import extract_means
 
 INTERNAL_COLUMNS = ("vector", "log_var", "digest", "query_index", "_distance")
-"""Columns that a user doesn't need."""
+"""Columns of a search in a database that `SearchHits.items` doesn't have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,8 @@ class SearchHits:
         csd: float64 (n,): closed-form sampled distance to the query.
         cosine: float64 (n,): cosine of the means of item and query.
         match: float64 (n,): probability that an image and a text match; None: the model has none.
-        inclusion: float64 (n,): log inclusion, or log containment, of the item in the query, by the measure that
-            `rerank`
-            named; None: there was no rerank.
+        inclusion: float64 (n,): log inclusion, or log containment, of the item in the query, by the measure
+            that `rerank` of the search named; None: there was no rerank.
         method: How the items were found, for messages.
     """
 
@@ -50,15 +49,18 @@ class SearchHits:
         return np.asarray(self.items["uncertainty"].to_numpy())
 
     def column(self, name: str) -> list[Any]:
-        """The n values of a column of the database.
+        """Get the values of a column of the database.
 
         Args:
             name: id, index, modality, caption, path, url, origin, ...
+
+        Returns:
+            One value per hit.
         """
         return list(self.items[name].to_pylist())
 
     def argsort(self, key: np.ndarray) -> np.ndarray:
-        """Indices that sort the hits by a key.
+        """Compute the indices that sort the hits by a key.
 
         Args:
             key: (n,), smallest first; equal ones by their row in the database.
@@ -69,11 +71,11 @@ class SearchHits:
         return np.lexsort((self.items["row"].to_numpy(), key))
 
     def head(self, count: int) -> SearchHits:
-        """The first `count` hits."""
+        """A copy with the first `count` hits."""
         return self.take(np.arange(min(count, len(self))))
 
     def take(self, indices: np.ndarray) -> SearchHits:
-        """The hits at these indices, in this order."""
+        """A copy with the hits at these indices, in this order."""
         match, inclusion = (
             None if values is None else values[indices] for values in (self.match, self.inclusion)
         )
@@ -88,7 +90,7 @@ class SearchHits:
         )
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict per hit, ready for JSON: the scores, and all columns but vectors."""
+        """Make one dict per hit, ready for JSON: its scores, and all columns of `items`."""
         scores = {"csd": self.csd, "cosine": self.cosine, "match": self.match, "inclusion": self.inclusion}
         columns = {name: values.tolist() for name, values in scores.items() if values is not None}
         columns |= {name: self.column(name) for name in self.items.column_names}  # none is named like a score
@@ -113,14 +115,14 @@ def score_items(
     mean = extract_means(column_to_tensor(rows["vector"]).numpy(), query.dim).astype(np.float64)
     trace_sums = rows["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
     csd = np.square(mean - query_mean).sum(1) + trace_sums
-    # products of both lengths; at least tiny, so that a zero mean has cosine 0
-    lengths = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
+    # |item| |query|; at least tiny, so that a zero mean has cosine 0
+    norms = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
     match = None
     if logit_parameters is not None:
         scale, bias = logit_parameters
         match = torch.sigmoid(torch.from_numpy(scale * (1 - csd / 2) + bias)).numpy()
     items = rows.drop_columns([name for name in INTERNAL_COLUMNS if name in rows.column_names])
-    return SearchHits(items, mean, csd, mean @ query_mean / lengths, match, None, method)
+    return SearchHits(items, mean, csd, mean @ query_mean / norms, match, None, method)
 
 
 def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:
@@ -149,6 +151,6 @@ def log_inclusion_in_query(
     Returns:
         (n,), float64.
     """
-    compare = log_inclusion if measure == "inclusion" else log_containment
-    values: np.ndarray = compare(items.to(torch.float64), query[None].to(torch.float64)).numpy()
+    log_measure = log_inclusion if measure == "inclusion" else log_containment
+    values: np.ndarray = log_measure(items.to(torch.float64), query[None].to(torch.float64)).numpy()
     return values

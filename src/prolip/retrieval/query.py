@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prolip.checks import require_choice, require_positive_int
+from prolip.checks import require_choice, require_fraction, require_positive_int
 from prolip.embeddings.header import Modality
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
@@ -17,7 +17,7 @@ from prolip.retrieval.index.exact import ROUNDING, find_nearest_exact, split_by_
 from prolip.retrieval.index.quantiles import value_at_fraction
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
-from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.index.vectors import make_query_vectors
 
 RankBy = Literal["csd", "cosine", "match"]
 """csd: by the closed-form sampled distance. cosine: by the means alone. match: the order of csd, shown as
@@ -28,7 +28,8 @@ RerankBy = Literal["inclusion", "containment"]
 MAX_RESULTS = 100_000
 """Largest k."""
 MIN_INDEXED_FRACTION = 0.05
-"""If fewer rows pass a filter, all of them are compared: an index finds them badly, and it takes about as long."""
+"""If a smaller fraction of the rows passes a filter, all of them are compared: an index misses many of them, and takes
+about as long."""
 HALF_ROUNDING = 1e-3
 """By how much the length of a float16 mean may be off: products and cosines then differ by as much."""
 
@@ -83,7 +84,7 @@ class SearchConfig:
 def search(
     database: Database, queries: Gaussian, config: SearchConfig | None = None, *, null: Gaussian | None = None
 ) -> list[SearchHits]:
-    """The k best items for each query, compared in float64.
+    """Find the k best items for each query, compared in float64.
 
     With an index, csd and match take what the index finds at the database's effort, and cosine sorts the candidates
     that are nearest by CSD. `SearchHits.method` describes what was done.
@@ -103,21 +104,21 @@ def search(
     """
     config = SearchConfig() if config is None else config
     queries = queries.detach()
-    _check(database, queries, config, null)
+    _check_inputs(database, queries, config, null)
     condition = _make_condition(database, config)
     effort, description = _choose_effort(database, config, condition)
     needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
     is_reranked = needs_variances or (config.rank_by == "cosine" and effort is not None)
-    candidates = config.candidates or max(200, 10 * config.k)
-    count = candidates if is_reranked else config.k
+    num_candidates = config.candidates or max(200, 10 * config.k)
+    count = num_candidates if is_reranked else config.k
     distance: Distance = "dot" if config.rank_by == "cosine" and not is_reranked else "l2"
     columns = [name for name in database.columns if name != "log_var" or needs_variances]
-    vectors = query_vectors(queries.mean.float().numpy())
-    found = _fetch(database, vectors, count, distance, columns, condition, effort)
+    vectors = make_query_vectors(queries.mean.float().numpy())
+    tables = _fetch_nearest(database, vectors, count, distance, columns, condition, effort)
     if is_reranked:
-        filtered = "" if null is None else "those that the query includes, "
+        filter_note = "" if null is None else "those that the query includes, "
         sorted_by = config.rerank or config.rank_by
-        description = f"the {count} nearest by CSD ({description}), {filtered}sorted by {sorted_by}"
+        description = f"the {count} nearest by CSD ({description}), {filter_note}sorted by {sorted_by}"
     parameters = get_logit_parameters(database)
     return [
         _select_best(
@@ -128,7 +129,7 @@ def search(
             count if is_reranked else None,
             null,
         )
-        for rows, query in zip(found, queries, strict=True)
+        for rows, query in zip(tables, queries, strict=True)
     ]
 
 
@@ -146,25 +147,33 @@ def get_logit_parameters(database: Database) -> tuple[float, float] | None:
 
 
 def _make_condition(database: Database, config: SearchConfig) -> str | None:
-    """SQL for all filters of the config together; None: there is none. A ValueError if `where` is invalid."""
+    """Make the SQL for all filters of the config together; None: there is none. A ValueError if one is invalid."""
     if config.where is not None:
         database.check_filter(config.where)
     modality = None if config.modality is None else f"modality = {quote_text(config.modality)}"
-    return join_conditions(config.where, modality, _limit_uncertainty(database, config.max_uncertainty))
+    return join_conditions(
+        config.where, modality, _make_uncertainty_condition(database, config.max_uncertainty)
+    )
 
 
-def _limit_uncertainty(database: Database, fraction: float | None) -> str | None:
-    """SQL for the most certain fraction of each modality; None: no limit.
+def _make_uncertainty_condition(database: Database, max_uncertainty: float | None) -> str | None:
+    """Make the SQL for the most certain fraction of each modality; None: no limit.
 
     Raises:
-        ValueError: The fraction is not in (0, 1], or the database has no quantiles.
+        ValueError: max_uncertainty is not in (0, 1], or the database has no quantiles.
     """
-    if fraction is None:
+    if max_uncertainty is None:
         return None
+    require_fraction(max_uncertainty, "max_uncertainty", exclude_zero=True)
     quantiles = database.settings.quantiles
     if not quantiles:
-        raise ValueError(f"{database.uri} has no quantiles of uncertainty: run `prolip index` to the end")
-    limits = {name: value_at_fraction(np.array(values), fraction) for name, values in quantiles.items()}
+        raise ValueError(
+            f"{database.uri}: max_uncertainty needs quantiles of uncertainty, which the database doesn't have (it is "
+            f"empty, or `prolip index` was interrupted). Run `prolip index EMBEDDINGS --out {database.uri}` again."
+        )
+    limits = {
+        name: value_at_fraction(np.array(values), max_uncertainty) for name, values in quantiles.items()
+    }
     return " OR ".join(
         f"modality = {quote_text(name)} AND uncertainty <= {limit!r}" for name, limit in limits.items()
     )
@@ -173,11 +182,11 @@ def _limit_uncertainty(database: Database, fraction: float | None) -> str | None
 def _choose_effort(
     database: Database, config: SearchConfig, condition: str | None
 ) -> tuple[SearchEffort | None, str]:
-    """How hard to search, and a description of that with the recall that was measured.
+    """Choose how hard to search, and describe it with the recall that was measured.
 
     Args:
         database: The database.
-        config: Whether the search must be exact, and whether it is filtered.
+        config: Says whether the search must be exact, and whether it is filtered.
         condition: SQL of all filters; None: none.
 
     Returns:
@@ -185,18 +194,18 @@ def _choose_effort(
     """
     if config.exact:
         return None, "exact"
-    effort, description = _measured_effort(database.settings, config.is_filtered)
+    effort, description = _get_measured_effort(database.settings, config.is_filtered)
     if config.is_filtered and effort is not None:
-        passing = database.count_rows(condition)
-        if passing < MIN_INDEXED_FRACTION * database.count_rows():
+        num_passing = database.count_rows(condition)
+        if num_passing < MIN_INDEXED_FRACTION * database.count_rows():
             return None, "exact, since few rows pass the filter"
     return effort, description
 
 
-def _measured_effort(settings: IndexSettings, is_filtered: bool) -> tuple[SearchEffort | None, str]:
-    """The effort that `build_index` found for searches with or without a filter, and a description with its recall.
+def _get_measured_effort(settings: IndexSettings, is_filtered: bool) -> tuple[SearchEffort | None, str]:
+    """Get the effort that `build_index` found for searches with or without a filter, and a description with its recall.
 
-    The effort is None, an exact search, if there is no index or none reached the target recall.
+    The effort is None, an exact search, if there is no index or no effort reached the target recall.
     """
     effort = settings.filtered_effort if is_filtered else settings.effort
     recall = settings.filtered_recall if is_filtered else settings.recall
@@ -205,7 +214,7 @@ def _measured_effort(settings: IndexSettings, is_filtered: bool) -> tuple[Search
     return effort, f"approximate, measured recall@10 {recall:.3f}{' with a filter' if is_filtered else ''}"
 
 
-def _fetch(
+def _fetch_nearest(
     database: Database,
     vectors: np.ndarray,
     count: int,
@@ -214,13 +223,13 @@ def _fetch(
     where: str | None,
     effort: SearchEffort | None,
 ) -> list[Any]:
-    """Fetch the `count` nearest items of each query, perhaps with some more.
+    """Fetch the `count` nearest items of each query; an exact search may fetch more.
 
     Args:
         database: The database.
-        vectors: float32 (Q, vector_size), of `query_vectors`.
+        vectors: float32 (Q, vector_size), of `make_query_vectors`.
         count: Items per query.
-        distance: l2 or dot; an approximate search is by l2 in any case.
+        distance: l2 or dot, of an exact search; an approximate search always uses l2.
         columns: Columns to return.
         where: SQL of all filters; None: none.
         effort: Effort of an approximate search; None: exact.
@@ -243,26 +252,26 @@ def _select_best(
     query: Gaussian,
     hits: SearchHits,
     config: SearchConfig,
-    candidates: int | None,
+    num_candidates: int | None,
     null: Gaussian | None,
 ) -> SearchHits:
-    """Of what was found for one query, select and sort the k best.
+    """Select and sort the k best of the items that were fetched for one query.
 
     Args:
-        rows: What was found, a pyarrow table.
+        rows: The items, a pyarrow table.
         query: (D,).
-        hits: The scores of rows.
+        hits: The same items with their scores, in the same order.
         config: What to search for.
-        candidates: Only the nearest of this number, by CSD, are considered; None: all.
+        num_candidates: Only this many items, the nearest by CSD, are considered; None: all.
         null: As in `search`.
 
     Returns:
         At most k hits, best first; with inclusion if the config has a rerank.
     """
-    if candidates is not None:
-        nearest = hits.argsort(hits.csd)[:candidates]
+    if num_candidates is not None:
+        nearest = hits.argsort(hits.csd)[:num_candidates]
         rows, hits = rows.take(nearest), hits.take(nearest)
-    key = -hits.cosine if config.rank_by == "cosine" else hits.csd
+    sort_key = -hits.cosine if config.rank_by == "cosine" else hits.csd
     is_selected = np.ones(len(hits), dtype=bool)
     if len(hits) and (config.rerank is not None or null is not None):
         items = rows_to_gaussian(rows, query.dim)
@@ -271,13 +280,13 @@ def _select_best(
             is_selected = in_query > in_null
         if config.rerank is not None:
             inclusion = log_inclusion_in_query(query, items, config.rerank)
-            hits, key = replace(hits, inclusion=inclusion), -inclusion
-    order = hits.argsort(key)
+            hits, sort_key = replace(hits, inclusion=inclusion), -inclusion
+    order = hits.argsort(sort_key)
     return hits.take(order[is_selected[order]][: config.k])
 
 
-def _check(database: Database, queries: Gaussian, config: SearchConfig, null: Gaussian | None) -> None:
-    """Raise a ValueError if queries or null have wrong shapes, or the config needs what the database lacks."""
+def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, null: Gaussian | None) -> None:
+    """Raise a ValueError if queries or null don't fit the database, or the config needs what the database lacks."""
     header = database.header
     if check_gaussian(queries, "queries").mean.ndim != 2 or queries.dim != header.dim:
         raise ValueError(
@@ -285,7 +294,7 @@ def _check(database: Database, queries: Gaussian, config: SearchConfig, null: Ga
         )
     if config.rank_by == "match" and get_logit_parameters(database) is None:
         raise ValueError(
-            f"{header.model} was trained with a softmax and has no match probability: rank by csd or cosine"
+            f"{header.model} was trained with a softmax and has no match probability: use rank_by csd or cosine"
         )
     if null is not None and check_gaussian(null, "null").shape != (1, header.dim):
         raise ValueError(f"null must be one embedding, (1, {header.dim}), not {tuple(null.shape)}")
@@ -296,6 +305,6 @@ def _check(database: Database, queries: Gaussian, config: SearchConfig, null: Ga
         )
     if needs_variances and header.variances != "full":
         raise ValueError(
-            f"{database.uri} holds only the trace of each covariance, and inclusion needs every variance: embed with "
-            "variances full"
+            f"{database.uri} holds only the trace of each covariance, and inclusion needs every variance: embed the "
+            "data again with --variances full, and index that"
         )

@@ -118,7 +118,7 @@ def search_with_confidence(
     if config.rank_by == "match" and query_modality == config.modality:
         raise ValueError(
             f"a match probability needs an image and a text, but query and target are both of modality "
-            f"{query_modality}: rank by csd or cosine"
+            f"{query_modality}: use rank_by csd or cosine"
         )
     # confidence is defined on the nearest by CSD, however the results themselves are ranked
     nearest_config = replace(
@@ -129,13 +129,14 @@ def search_with_confidence(
         candidates=None,
     )
     (nearest,) = search(database, query, nearest_config)
-    if config == replace(nearest_config, k=config.k) and null is None:
+    if config == replace(nearest_config, k=config.k) and null is None:  # one search serves both
         hits = nearest.head(config.k)
     else:
         (hits,) = search(database, query, config, null=null)
     confidence = compute_confidence(database, query[0], nearest, query_modality)
     if confidence.match is not None and hits.match is not None and len(hits):
-        confidence = replace(confidence, match=float(hits.match[0]))  # of the result that is shown first
+        # the match probability is that of the result that is shown first
+        confidence = replace(confidence, match=float(hits.match[0]))
     return SearchResponse(name, query_modality, config.modality, hits, confidence)
 
 
@@ -165,7 +166,7 @@ def show(response: SearchResponse) -> None:
 
 
 def _get_scores(response: SearchResponse) -> dict[str, Any]:
-    """The scores that are shown for each hit, (n,) each, by name; a match probability only between image and text."""
+    """Get the scores that are shown for the n hits, (n,) each, by name; `match` only between image and text."""
     hits = response.hits
     scores = {"csd": hits.csd, "cosine": hits.cosine}
     if hits.match is not None and response.is_cross_modal:
@@ -174,6 +175,6 @@ def _get_scores(response: SearchResponse) -> dict[str, Any]:
 
 
 def _default_modality(database: Database) -> Modality:
-    """image if the database has any image, else text."""
-    images = database.iter_batches(["row"], "modality = 'image'")
-    return "image" if any(len(batch) for batch in images) else "text"
+    """Choose the modality to search: image if the database has any image, else text."""
+    image_batches = database.iter_batches(["row"], "modality = 'image'")
+    return "image" if any(len(batch) for batch in image_batches) else "text"

@@ -41,7 +41,7 @@ def test_append_resumes_without_repeating_rows(tmp_path, monkeypatch, commit, st
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "append_rows", failing)
-        if stop < len(list(append._group_commits(embeddings, embeddings.part_indices))):
+        if stop < len(list(append._iter_commits(embeddings, embeddings.part_indices))):
             with pytest.raises(KeyboardInterrupt):
                 index_embeddings(tmp_path / "db", [embeddings])
         else:

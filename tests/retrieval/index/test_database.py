@@ -12,7 +12,7 @@ from prolip.retrieval.index.append import append_embeddings, index_embeddings
 from prolip.retrieval.index.database import Database, has_database, lock_for_writing, map_column_names
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
-from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.index.vectors import make_query_vectors
 from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
 HARD = SearchEffort(nprobes=1000, refine=1000)
@@ -55,7 +55,7 @@ def test_find_nearest_matches_brute_force(tmp_path, database, items, queries, mo
     rows = stack_rows(write_embeddings(tmp_path / "e", *items), *items)
     queries_z = make_gaussians(queries, seed=2)
     wanted = brute_force(rows, queries_z)
-    found = database.find_nearest(query_vectors(queries_z.mean.numpy()), 7, columns=["row"])
+    found = database.find_nearest(make_query_vectors(queries_z.mean.numpy()), 7, columns=["row"])
     assert found["query_index"].to_pylist() == [n for n in range(queries) for _ in range(7)]
     order = np.argsort(wanted, axis=1)[:, :7]
     np.testing.assert_array_equal(found["row"].to_numpy().reshape(queries, 7), order)
@@ -72,7 +72,11 @@ def test_find_nearest_filters_first(tmp_path, database, items):
         if effort:
             database.create_index("ivf-sq")
         found = database.find_nearest(
-            query_vectors(queries_z.mean.numpy()), 5, columns=["row"], where="row % 50 = 3", effort=effort
+            make_query_vectors(queries_z.mean.numpy()),
+            5,
+            columns=["row"],
+            where="row % 50 = 3",
+            effort=effort,
         )
         np.testing.assert_array_equal(found["row"].to_numpy().reshape(2, 5), wanted)
 
@@ -102,7 +106,7 @@ def test_database_stores_all_columns(tmp_path, items):
 
 def test_reader_sees_rows_of_the_moment_of_opening(tmp_path, database):
     reader = Database.open(tmp_path / "db")
-    query = query_vectors(make_gaussians(1, seed=5).mean.numpy())
+    query = make_query_vectors(make_gaussians(1, seed=5).mean.numpy())
     before = reader.find_nearest(query, 9, columns=["row", "id"])
     append_embeddings(database, write_embeddings(tmp_path / "more", make_gaussians(400, seed=7), data="more"))
     database.create_index("ivf-sq")
@@ -121,7 +125,7 @@ def test_find_nearest_finds_rows_added_after_indexing(tmp_path, database, kind):
     database.create_index(kind)
     more = make_gaussians(50, seed=9)
     append_embeddings(database, write_embeddings(tmp_path / "more", more, parts=1, data="more"))
-    query = query_vectors(more.mean[:20].numpy())
+    query = make_query_vectors(more.mean[:20].numpy())
     for _ in range(2):  # beside the index, and added to the index
         found = database.find_nearest(query, 1, columns=["row"], effort=HARD)
         exact = database.find_nearest(query, 1, columns=["row"])
@@ -240,7 +244,7 @@ def test_map_column_names_replaces_invalid_names(tmp_path):
         "query_index_", "_distance_", "a_b_", "a_b", "_", "csd_", "row__", "row_", "back_tick",
     ]  # fmt: skip
     found = database.find_nearest(
-        query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values())
+        make_query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values())
     )
     assert found["a_b_"].to_pylist() == found["index"].to_pylist()
 
@@ -265,7 +269,7 @@ def test_damaged_database_is_reported_in_one_line(tmp_path, database):
         file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="the database can't be used") as caught:
         Database.open(tmp_path / "db").find_nearest(
-            query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=["row"]
+            make_query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=["row"]
         )
     assert "\n" not in str(caught.value)
 

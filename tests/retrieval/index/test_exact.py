@@ -7,7 +7,7 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.retrieval.index import exact
 from prolip.retrieval.index.append import index_embeddings
-from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.index.vectors import make_query_vectors
 from tests.retrieval.embedding_files import write_embeddings
 
 DIM = 12
@@ -36,7 +36,7 @@ def best(z):
 def test_find_nearest_exact_fetches_the_k_best_by_float64(tmp_path, step):
     z = make_points(300, step)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
-    (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
+    (found,) = exact.find_nearest_exact(database, make_query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     fetched = found["row"].to_numpy()
     assert set(best(z)[:10]) <= set(fetched)
     if step == 1e-3:
@@ -50,7 +50,7 @@ def test_find_nearest_exact_stops_at_max_margin(tmp_path, monkeypatch):
     database = index_embeddings(
         tmp_path / "db", [write_embeddings(tmp_path / "e", make_points(300, 0.0), parts=1)]
     )
-    (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
+    (found,) = exact.find_nearest_exact(database, make_query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     assert len(found) == 74
 
 
@@ -59,9 +59,9 @@ def test_find_nearest_exact_settles_queries_separately(tmp_path):
     z = make_points(300, 0.0)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
     queries = np.stack([-np.eye(DIM)[3], np.eye(DIM)[0], np.eye(DIM)[5]])
-    found = exact.find_nearest_exact(database, query_vectors(queries), 10, columns=["row"])
+    found = exact.find_nearest_exact(database, make_query_vectors(queries), 10, columns=["row"])
     alone = [
-        exact.find_nearest_exact(database, query_vectors(one[None]), 10, columns=["row"])[0]
+        exact.find_nearest_exact(database, make_query_vectors(one[None]), 10, columns=["row"])[0]
         for one in queries
     ]
     assert [part["row"].to_pylist() for part in found] == [part["row"].to_pylist() for part in alone]
@@ -71,9 +71,9 @@ def test_find_nearest_exact_with_fewer_than_k_items(tmp_path):
     database = index_embeddings(
         tmp_path / "db", [write_embeddings(tmp_path / "e", make_points(4, 0.1), parts=1)]
     )
-    for found in exact.find_nearest_exact(database, query_vectors(np.eye(2, DIM)), 10, columns=["row"]):
+    for found in exact.find_nearest_exact(database, make_query_vectors(np.eye(2, DIM)), 10, columns=["row"]):
         assert sorted(found["row"].to_pylist()) == [0, 1, 2, 3]
     for found in exact.find_nearest_exact(
-        database, query_vectors(np.eye(2, DIM)), 10, columns=["row"], where="row > 9"
+        database, make_query_vectors(np.eye(2, DIM)), 10, columns=["row"], where="row > 9"
     ):
         assert len(found) == 0

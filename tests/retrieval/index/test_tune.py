@@ -64,8 +64,8 @@ def test_draw_queries(lossy_database):
     database, order = lossy_database
     queries = draw_queries(database)
     is_both = any(modality == "text" for modality, _ in order)
-    assert len(queries.rows) == module.QUERIES
-    assert len(set(queries.rows.tolist())) == module.QUERIES
+    assert len(queries.rows) == module.NUM_QUERIES
+    assert len(set(queries.rows.tolist())) == module.NUM_QUERIES
     assert {order[row][0] for row in queries.rows} == {"text" if is_both else "image"}
     assert queries.where == ("(modality = 'image')" if is_both else None)
     for row, vector in zip(queries.rows, queries.vectors, strict=True):

@@ -46,10 +46,10 @@ def test_candidate_search_is_exact_without_an_index(table, monkeypatch, by, chun
 def test_one_candidate_per_band_suffices_for_equal_uncertainty(tmp_path, monkeypatch):
     """With as many bands as uncertainties, one candidate per band is enough."""
     monkeypatch.setattr(candidates, "ROOT_CHUNK", 2)
-    log_vars = torch.linspace(-6, -1, candidates.BANDS).repeat(20)
+    log_vars = torch.linspace(-6, -1, candidates.NUM_BANDS).repeat(20)
     mean = make_gaussians(len(log_vars), seed=2).mean
     table = make_table(tmp_path, Gaussian(mean, log_vars[:, None].expand(-1, 12).contiguous()))
-    search = CandidateSearch(table, EFFORT, EFFORT, band_candidates=1)
+    search = CandidateSearch(table, EFFORT, EFFORT, candidates_per_band=1)
     queries = Gaussian(QUERIES.mean, torch.tensor([-9.0, -7, -5, -4, -2])[:, None].expand(-1, 12))
     wanted = ExactSearch(table).find_max_inclusion(queries)
     assert len(table.take(wanted).z.uncertainty.unique()) > 1
@@ -57,7 +57,7 @@ def test_one_candidate_per_band_suffices_for_equal_uncertainty(tmp_path, monkeyp
 
 
 def test_bands_partition_the_captions(table):
-    bands = CandidateSearch(table, EFFORT, EFFORT)._bands
+    bands = CandidateSearch(table, EFFORT, EFFORT)._band_conditions
     counts = [table.database.count_rows(band) for band in bands]
     assert sum(counts) == len(table) == table.database.count_rows(" OR ".join(f"({band})" for band in bands))
     assert max(counts) <= 2 * min(counts)
@@ -74,7 +74,9 @@ def test_candidate_roots_with_mixed_variances(table):
 def test_candidate_search_scans_for_containment(table):
     wanted = ExactSearch(table).find_max_inclusion(QUERIES, "containment")
     assert torch.equal(
-        CandidateSearch(table, EFFORT, EFFORT, band_candidates=1).find_max_inclusion(QUERIES, "containment"),
+        CandidateSearch(table, EFFORT, EFFORT, candidates_per_band=1).find_max_inclusion(
+            QUERIES, "containment"
+        ),
         wanted,
     )
 
@@ -103,7 +105,7 @@ def test_candidate_search_rejects_what_the_database_lacks(tmp_path):
     raw = DatabaseCaptions(
         index_embeddings(tmp_path / "raw", [write_embeddings(tmp_path / "e", make_gaussians(30), texts)])
     )
-    with pytest.raises(ValueError, match="no quantiles"):
+    with pytest.raises(ValueError, match="needs quantiles"):
         CandidateSearch(raw, EFFORT, EFFORT).find_max_inclusion(QUERIES)
     traces = make_table(tmp_path / "traces", texts, variances="trace")
     with pytest.raises(ValueError, match="inclusion needs every variance"):

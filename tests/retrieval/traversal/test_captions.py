@@ -42,7 +42,7 @@ def test_iteration_gives_every_caption_once(tmp_path, kind, images):
         found = table.take(positions)
         indices = parse_indices(found.texts)
         seen += indices
-        for one in (z, found.gaussian()):
+        for one in (z, found.to_gaussian()):
             assert torch.equal(one.mean, texts.mean[indices])
             assert torch.equal(one.log_var, texts.log_var[indices])
         for one in (traces, found.z):
@@ -83,7 +83,7 @@ def test_table_of_traces_rejects_gaussians(tmp_path, kind):
     ((positions, _), *_) = table.iter_mean_traces()
     assert table.take(positions[:2]).log_var is None
     with pytest.raises(ValueError, match="only the trace"):
-        table.take(positions[:2]).gaussian()
+        table.take(positions[:2]).to_gaussian()
     with pytest.raises(ValueError, match="inclusion needs every variance"):
         next(table.iter_gaussians())
 

@@ -18,12 +18,12 @@ from prolip.progress import progress_bar
 from prolip.retrieval.index.database import (
     Database,
     has_database,
-    item_schema,
     lock_for_writing,
+    make_item_schema,
     map_column_names,
 )
 from prolip.retrieval.index.sql import quote_text
-from prolip.retrieval.index.vectors import item_vectors
+from prolip.retrieval.index.vectors import make_item_vectors
 
 COMMIT_ROWS = 32_768
 """Rows of one commit, unless a part has more: some 200 MB. A billion rows are 30,000 commits."""
@@ -46,9 +46,11 @@ def index_embeddings(
         ValueError: The data sets can't be compared with each other or with the database, or another process writes.
     """
     if not datasets:
-        raise ValueError("there is no embedding data set to index")
-    for one, other in combinations(datasets, 2):  # before anything is created
-        _require_same_headers(one.header, one.storage, other)
+        raise ValueError(
+            "there is no embedding data set to index: pass at least one that `prolip embed` wrote"
+        )
+    for first, second in combinations(datasets, 2):  # before anything is created
+        _require_same_headers(first.header, first.storage, second)
     with lock_for_writing(uri):
         database = Database.open(uri) if has_database(uri) else Database.create(uri, datasets[0].header)
         for embeddings in datasets:
@@ -61,7 +63,7 @@ def index_embeddings(
 def append_embeddings(
     database: Database, embeddings: EmbeddingDataset, *, progress: bool | None = None
 ) -> int:
-    """Append the parts that the database lacks, or that were embedded again since.
+    """Append the parts that the database lacks, or that were embedded again since they were indexed.
 
     Several parts are one commit, which is atomic: a run that was stopped resumes with the first part that is missing.
     There must be no other writer: `index_embeddings` locks the database.
@@ -82,19 +84,19 @@ def append_embeddings(
     indexed = list_indexed_parts(database, origin)
     digests = {part: embeddings.footer(part).digest for part in embeddings.part_indices}
     missing = [part for part in embeddings.part_indices if indexed.get(part) != digests[part]]
-    if changed := [str(part) for part in missing if part in indexed]:
-        database.delete_rows(f"origin = {quote_text(origin)} AND part IN ({', '.join(changed)})")
-    before, first = database.count_rows(), _next_row(database)
+    if changed_parts := [str(part) for part in missing if part in indexed]:
+        database.delete_rows(f"origin = {quote_text(origin)} AND part IN ({', '.join(changed_parts)})")
+    rows_before, next_row = database.count_rows(), _find_next_row(database)
     with progress_bar(f"indexing {embeddings.header.data}", len(missing), "parts", progress) as advance:
-        for parts, tables in _group_commits(embeddings, missing):
-            if rows := sum(map(len, tables)):  # all samples of a part may have been bad
+        for parts, tables in _iter_commits(embeddings, missing):
+            if num_rows := sum(map(len, tables)):  # all samples of a part may have been bad
                 part_digests = [digests[part] for part in parts]
                 database.append_rows(
-                    _make_items(embeddings.header, tables, origin, parts, part_digests, first)
+                    _make_items(embeddings.header, tables, origin, parts, part_digests, next_row)
                 )
-                first += rows
+                next_row += num_rows
             advance(len(parts))
-    return database.count_rows() - before
+    return database.count_rows() - rows_before
 
 
 def make_origin_name(header: DatasetHeader) -> str:
@@ -124,15 +126,15 @@ def list_indexed_parts(database: Database, origin: str) -> dict[int, str]:
     Returns:
         The digest of each part, by the index of the part.
     """
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     for batch in database.iter_batches(["part", "digest"], f"origin = {quote_text(origin)}"):
         parts, first_rows = np.unique(batch["part"].to_numpy(), return_index=True)
-        found.update(zip(parts.tolist(), batch["digest"].take(first_rows).to_pylist(), strict=True))
-    return found
+        digests.update(zip(parts.tolist(), batch["digest"].take(first_rows).to_pylist(), strict=True))
+    return digests
 
 
-def _next_row(database: Database) -> int:
-    """The first value of the column `row` that is free, as are all after it. Reads that column of all items."""
+def _find_next_row(database: Database) -> int:
+    """Find the value of the column `row` for the next item: one above the largest. Reads that column of all items."""
     return 1 + max(
         (int(batch["row"].to_numpy().max()) for batch in database.iter_batches(["row"]) if len(batch)),
         default=-1,
@@ -154,7 +156,7 @@ def require_compatible(database: Database, embeddings: EmbeddingDataset) -> None
         if old.part_size != new.part_size or old.columns != new.columns:
             raise ValueError(
                 f"{database.uri} already holds {new.data}, embedded with other parts or columns, from "
-                f"{origin['location']}: use those embeddings, or another database"
+                f"{origin['location']}: index those embeddings, or choose another database (--out)"
             )
     _require_same_types(database.columns, f"the database {database.uri}", embeddings)
 
@@ -172,53 +174,58 @@ def _require_same_headers(old: DatasetHeader, where: object, embeddings: Embeddi
         raise ValueError(
             f"{embeddings.storage} holds embeddings of {new.model} ({new.identity}, {new.dim} dimensions), {where} "
             f"holds those of {old.model} ({old.identity}, {old.dim} dimensions): embeddings of two models can't be "
-            "compared, so choose another database"
+            "compared, so choose another database (--out)"
         )
     for name in ("variances", "precision"):
         if getattr(old, name) != getattr(new, name):
             raise ValueError(
                 f"{embeddings.storage} was embedded with {name} {getattr(new, name)}, {where} holds "
-                f"{getattr(old, name)}: use the same {name}"
+                f"{getattr(old, name)}: embed again with --{name} {getattr(old, name)}, or choose another database "
+                "(--out)"
             )
-    _require_same_types({field.name: field.type for field in item_schema(old)}, where, embeddings)
+    _require_same_types({field.name: field.type for field in make_item_schema(old)}, where, embeddings)
 
 
-def _require_same_types(known: Mapping[str, Any], where: object, embeddings: EmbeddingDataset) -> None:
+def _require_same_types(column_types: Mapping[str, Any], where: object, embeddings: EmbeddingDataset) -> None:
     """Raise a ValueError if a column of the embeddings has another type than the column of the same name.
 
     Args:
-        known: Arrow types of columns, by name.
+        column_types: Arrow types of columns, by name.
         where: The data set or the database that has these columns, for messages.
         embeddings: What is compared with it.
     """
-    for field in item_schema(embeddings.header):
-        if known.get(field.name, field.type) != field.type:
+    for field in make_item_schema(embeddings.header):
+        if column_types.get(field.name, field.type) != field.type:
             raise ValueError(
-                f"the column {field.name} is {field.type} in {embeddings.storage} and {known[field.name]} in {where}: "
-                "use another database, or another name"
+                f"the column {field.name} is {field.type} in {embeddings.storage} and "
+                f"{column_types[field.name]} in {where}: rename the column in the data and embed it again, or choose "
+                "another database (--out)"
             )
 
 
 def _add_new_columns(database: Database, header: DatasetHeader) -> None:
     """Add the columns of an embedding data set that the database lacks; they are null in all present rows."""
-    known = database.columns
-    database.add_columns([field for field in item_schema(header) if field.name not in known])
+    present = database.columns
+    database.add_columns([field for field in make_item_schema(header) if field.name not in present])
 
 
-def _group_commits(
+def _iter_commits(
     embeddings: EmbeddingDataset, parts: Sequence[int]
 ) -> Iterator[tuple[list[int], list[Any]]]:
-    """Read parts, and yield the indices and the tables of those that are written in one commit (COMMIT_ROWS)."""
-    waiting: list[int] = []
+    """Read parts, and yield the indices and the tables of those that are written in one commit.
+
+    A commit has at least COMMIT_ROWS rows, except for the last.
+    """
+    commit_parts: list[int] = []
     tables: list[Any] = []
     for part in parts:
-        waiting.append(part)
+        commit_parts.append(part)
         tables.append(embeddings.read_part(part))
         if sum(map(len, tables)) >= COMMIT_ROWS:
-            yield waiting, tables
-            waiting, tables = [], []
-    if waiting:
-        yield waiting, tables
+            yield commit_parts, tables
+            commit_parts, tables = [], []
+    if commit_parts:
+        yield commit_parts, tables
 
 
 def _make_items(
@@ -227,9 +234,9 @@ def _make_items(
     origin: str,
     parts: Sequence[int],
     digests: Sequence[str],
-    first: int,
+    first_row: int,
 ) -> Any:
-    """Rows of embeddings as items of the database, a pyarrow table.
+    """Convert rows of embeddings to items of the database, a pyarrow table.
 
     Args:
         header: Header of the embedding data set.
@@ -237,18 +244,20 @@ def _make_items(
         origin: Name of the embedding data set.
         parts: Index of each table's part.
         digests: Digest of each table's part.
-        first: Value of the column `row` of the first item; the others count from there.
+        first_row: Value of the column `row` of the first item; the others count from there.
     """
     arrow = import_extra("pyarrow", "search")
     rows = arrow.concat_tables(tables)
     z = read_mean_traces(rows)
-    vectors = item_vectors(z.mean.numpy(), z.uncertainty.numpy())
+    vectors = make_item_vectors(z.mean.numpy(), z.uncertainty.numpy())
     table_of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    own = {
+    database_columns = {
         "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1]),
-        "row": arrow.array(np.arange(first, first + len(rows))),
+        "row": arrow.array(np.arange(first_row, first_row + len(rows))),
         "origin": arrow.array([origin]).take(arrow.array(np.zeros(len(rows), dtype=np.int64))),
         "part": arrow.array(np.array(parts, dtype=np.int32)[table_of_row]),
         "digest": arrow.array(digests).take(arrow.array(table_of_row)),
     }
-    return arrow.table(own | {column: rows[name] for name, column in map_column_names(header).items()})
+    return arrow.table(
+        database_columns | {column: rows[name] for name, column in map_column_names(header).items()}
+    )

@@ -54,7 +54,7 @@ def build_index(
         database.optimize()
         settings = replace(database.settings, quantiles=compute_uncertainty_quantiles(database))
         database.save_settings(settings)  # valid without a new index, too
-        for kind_to_try in _kinds_to_try(database, kind):
+        for kind_to_try in _list_kinds_to_try(database, kind):
             settings = _train_and_tune(database, settings, kind_to_try, recall, progress)
             if settings.effort is not None:
                 break
@@ -62,8 +62,12 @@ def build_index(
     return settings
 
 
-def _kinds_to_try(database: Database, kind: IndexChoice) -> tuple[IndexKind, ...]:
-    """Kinds that are built, one after another, until one reaches the recall."""
+def _list_kinds_to_try(database: Database, kind: IndexChoice) -> tuple[IndexKind, ...]:
+    """List the kinds of index that are built, one after another, until one reaches the recall.
+
+    For auto: the present kind and the default kinds after it; without an index, the default kinds if there are enough
+    rows.
+    """
     if kind != "auto":
         return (kind,)
     current = database.index_kind
@@ -89,21 +93,21 @@ def _train_and_tune(
     Returns:
         New settings, which are not stored yet; `effort` is None if no effort reaches the recall.
     """
-    rows, trained = database.count_rows(), settings.trained_rows
-    if kind != database.index_kind or rows > RETRAIN_GROWTH * trained:
+    num_rows, trained_rows = database.count_rows(), settings.trained_rows
+    if kind != database.index_kind or num_rows > RETRAIN_GROWTH * trained_rows:
         database.create_index(kind)
-        trained = rows
-    settings = IndexSettings(kind=kind, trained_rows=trained, quantiles=settings.quantiles)
+        trained_rows = num_rows
+    settings = IndexSettings(kind=kind, trained_rows=trained_rows, quantiles=settings.quantiles)
     if kind == "none":
         return settings
-    found = tune(database, recall, progress=progress)
+    unfiltered = tune(database, recall, progress=progress)
     filtered = tune(database, recall, among=TENTH_OF_ROWS, progress=progress)
     return replace(
         settings,
         target_recall=recall,
         filtered_effort=filtered.effort,
         filtered_recall=filtered.recall,
-        **vars(found),  # effort, recall, milliseconds, exact_milliseconds
+        **vars(unfiltered),  # effort, recall, milliseconds, exact_milliseconds
     )
 
 
@@ -121,5 +125,5 @@ def compute_uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
         modality, values = batch["modality"].to_numpy(zero_copy_only=False), batch["uncertainty"].to_numpy()
         for name, sketch in sketches.items():
             sketch.add(values[modality == name])
-    found = {name: sketch.compute_quantiles().tolist() for name, sketch in sketches.items()}
-    return {name: values for name, values in found.items() if values}
+    quantiles = {name: sketch.compute_quantiles().tolist() for name, sketch in sketches.items()}
+    return {name: values for name, values in quantiles.items() if values}

@@ -29,7 +29,7 @@ from prolip.embeddings import schema
 from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.extras import import_extra
-from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_old_version
+from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_version_mismatch
 from prolip.retrieval.index.sql import is_self_contained, join_conditions
 from prolip.retrieval.index.vectors import vector_size
 
@@ -78,13 +78,14 @@ def translate_lance_errors(uri: str | Path) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, RuntimeError) or type(error).__name__ in ("PanicException", "RustPanic"):
             raise ValueError(
-                f"{uri}: the database can't be used ({_shorten(error)}). If its index is damaged, `prolip index ... "
-                "--kind none` removes it. If its rows are damaged, index the embeddings again."
+                f"{uri}: the database can't be used ({_shorten_message(error)}). If its index is damaged, `prolip "
+                f"index EMBEDDINGS --out {uri} --kind none` removes it. If its rows are damaged, remove the database "
+                f"and run `prolip index EMBEDDINGS --out {uri}`."
             ) from None
         raise
 
 
-def _shorten(error: BaseException) -> str:
+def _shorten_message(error: BaseException) -> str:
     """LanceDB's message without the location in its own source, 300 characters at most."""
     return re.split(r", /|, rust/|\\n|\n", str(error))[0][:300]
 
@@ -123,9 +124,9 @@ class Database:
             )
         with translate_lance_errors(uri):
             connection = _connect(uri)
-            found = cls(str(uri), connection, connection.open_table("items"))
-            _ = found.settings, found.origins  # read now, so that they are as old as the items
-        return found
+            database = cls(str(uri), connection, connection.open_table("items"))
+            _ = database.settings, database.origins  # read now, so that they are as old as the items
+        return database
 
     @classmethod
     def create(cls, uri: str | Path, header: DatasetHeader) -> Database:
@@ -133,7 +134,7 @@ class Database:
 
         Args:
             uri: A folder or URI that holds no database yet.
-            header: Header of the embeddings: the database takes those of its model, variances and precision.
+            header: Header of embeddings: only those of the same model, variances and precision can be appended.
 
         Returns:
             The new database.
@@ -156,7 +157,7 @@ class Database:
             schema = arrow.schema([arrow.field(column, arrow.string()) for column in columns])
             connection.create_table(name, schema=schema, exist_ok=True)
         # `items` comes last: a run that is killed before this has left no database
-        return cls(str(uri), connection, connection.create_table("items", schema=item_schema(header)))
+        return cls(str(uri), connection, connection.create_table("items", schema=make_item_schema(header)))
 
     @cached_property
     def header(self) -> DatasetHeader:
@@ -169,7 +170,7 @@ class Database:
         return {column.name: column.type for column in self.items.schema}
 
     def count_rows(self, where: str | None = None) -> int:
-        """Number of items.
+        """Count the items.
 
         Args:
             where: SQL: only rows that pass; None: all.
@@ -201,10 +202,10 @@ class Database:
         where: str | None = None,
         effort: SearchEffort | None = None,
     ) -> Any:
-        """The `count` nearest items of each query.
+        """Find the `count` nearest items of each query.
 
         Args:
-            vectors: float32 (Q, vector_size), of `query_vectors`.
+            vectors: float32 (Q, vector_size), of `make_query_vectors`.
             count: Items per query.
             columns: Columns to return.
             distance: l2 or dot.
@@ -215,29 +216,35 @@ class Database:
             A pyarrow table with `query_index`, the columns and `_distance`, sorted by query, then by distance.
         """
         arrow = import_extra("pyarrow", "search")
-        blocks = [
-            self._find_nearest(
-                vectors[first : first + QUERY_BATCH], first, count, columns, distance, where, effort
+        tables = [
+            self._find_nearest_of_batch(
+                vectors[first_query : first_query + QUERY_BATCH],
+                first_query,
+                count,
+                columns,
+                distance,
+                where,
+                effort,
             )
-            for first in range(0, len(vectors), QUERY_BATCH)
+            for first_query in range(0, len(vectors), QUERY_BATCH)
         ]
-        return arrow.concat_tables(blocks).combine_chunks()
+        return arrow.concat_tables(tables).combine_chunks()
 
-    def _find_nearest(
+    def _find_nearest_of_batch(
         self,
         vectors: np.ndarray,
-        first: int,
+        first_query: int,
         count: int,
         columns: Sequence[str],
         distance: Distance,
         where: str | None,
         effort: SearchEffort | None,
     ) -> Any:
-        """One block of `find_nearest`, at most QUERY_BATCH queries.
+        """Run `find_nearest` for at most QUERY_BATCH queries, in one call of LanceDB.
 
         Args:
             vectors: float32 (q, vector_size).
-            first: Number of the block's first query, which the column `query_index` counts from.
+            first_query: Number of the first query of this batch among all, from which `query_index` counts.
             count, columns, distance, where, effort: As for `find_nearest`.
         """
         arrow = import_extra("pyarrow", "search")
@@ -250,12 +257,13 @@ class Database:
         else:  # without a maximum: if few rows of the nearest partitions pass the filter, others are searched
             query = query.minimum_nprobes(effort.nprobes).maximum_nprobes(0).refine_factor(effort.refine)
         with translate_lance_errors(self.uri):
-            found = query.to_arrow()
-        if "query_index" not in found.column_names:  # a batch of one query has none
-            return found.add_column(0, "query_index", arrow.array(np.full(len(found), first, dtype=np.int32)))
-        return found.set_column(
-            0, "query_index", arrow.array(found["query_index"].to_numpy() + np.int32(first))
-        )
+            rows = query.to_arrow()
+        if "query_index" not in rows.column_names:  # LanceDB adds none to the result of a single query
+            numbers = np.full(len(rows), first_query, dtype=np.int32)
+            return rows.add_column(0, "query_index", arrow.array(numbers))
+        # LanceDB counts from 0 in each batch
+        numbers = rows["query_index"].to_numpy() + np.int32(first_query)
+        return rows.set_column(0, "query_index", arrow.array(numbers))
 
     def check_filter(self, where: str) -> None:
         """Raise a ValueError if a filter is not a condition on the columns of the database. Runs the filter once.
@@ -283,10 +291,10 @@ class Database:
         return {row["origin"]: {"header": row["header"], "location": row["location"]} for row in rows}
 
     def _read_origins(self) -> list[dict[str, str]]:
-        """All rows of the table of origins; a ValueError if the database has an older version."""
+        """Read all rows of the table of origins; a ValueError if the database has an older version."""
         table = self.connection.open_table("origins")
         if "location" not in table.schema.names:
-            raise ValueError(describe_old_version(self.uri))
+            raise ValueError(describe_version_mismatch(self.uri))
         rows: list[dict[str, str]] = table.to_arrow().to_pylist()
         return rows
 
@@ -306,8 +314,8 @@ class Database:
     @cached_property
     def settings(self) -> IndexSettings:
         """The settings that were stored last; the defaults if there are none."""
-        found = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
-        return IndexSettings.from_json(found[0], self.uri) if found else IndexSettings()
+        rows = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
+        return IndexSettings.from_json(rows[0], self.uri) if rows else IndexSettings()
 
     def save_settings(self, settings: IndexSettings) -> None:
         """Store settings, in place of those before.
@@ -371,7 +379,7 @@ class Database:
         if self.count_rows() < MIN_TRAINING_ROWS:
             raise ValueError(
                 f"an index needs at least {MIN_TRAINING_ROWS} rows, and {self.uri} has {self.count_rows()}: "
-                "use kind none"
+                "use kind none (--kind none), which needs no index"
             )
         config = getattr(import_extra("lancedb.index", "search"), INDEX_CLASSES[kind])
         with translate_lance_errors(self.uri):
@@ -381,8 +389,8 @@ class Database:
     def index_kind(self) -> IndexKind:
         """The kind of the present index; "none" if there is none."""
         with translate_lance_errors(self.uri):
-            found = [index.index_type for index in self.items.list_indices()]
-        return next((kind for kind, name in INDEX_CLASSES.items() if name in found), "none")
+            index_types = [index.index_type for index in self.items.list_indices()]
+        return next((kind for kind, name in INDEX_CLASSES.items() if name in index_types), "none")
 
 
 def has_database(uri: str | Path) -> bool:
@@ -409,7 +417,9 @@ def has_database(uri: str | Path) -> bool:
         except (ValueError, FileNotFoundError) as error:
             if "not found" in str(error):
                 return False
-            raise ValueError(f"{uri}: the storage can't be read ({_shorten(error)})") from None
+            raise ValueError(
+                f"{uri}: the storage can't be read ({_shorten_message(error)}); check the location and your credentials"
+            ) from None
     return True
 
 
@@ -441,7 +451,7 @@ def lock_for_writing(uri: str | Path) -> Iterator[None]:
         yield
 
 
-def item_schema(header: DatasetHeader) -> Any:
+def make_item_schema(header: DatasetHeader) -> Any:
     """Make the schema of the items of an embedding data set.
 
     Args:
@@ -474,17 +484,17 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
         The new name of each column: a character that LanceDB rejects becomes an underscore.
     """
     names = [name for name in schema.make_schema(header).names if name != "mean"]
-    found: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for name in names:
         valid = re.sub(r"[.`]", "_", name) or "_"
-        found[name] = make_unique_column_name(
-            valid, {*RESERVED_COLUMNS, *found.values(), *(set(names) - {name})}
+        new_names[name] = make_unique_column_name(
+            valid, {*RESERVED_COLUMNS, *new_names.values(), *(set(names) - {name})}
         )
-    return found
+    return new_names
 
 
 def _connect(uri: str | Path) -> Any:
-    """A lancedb connection to a folder, which is created, or to an object store."""
+    """Connect lancedb to a folder, which is created, or to an object store."""
     path = str(uri) if _is_remote(uri) else str(Path(uri).expanduser())
     return import_extra("lancedb", "search").connect(path)
 
@@ -493,5 +503,7 @@ def _is_remote(uri: str | Path) -> bool:
     """Whether a location is a URI in an object store; a ValueError for another scheme than SCHEMES."""
     scheme, separator, _ = str(uri).partition("://")
     if separator and scheme not in SCHEMES:
-        raise ValueError(f"{uri}: the scheme {scheme} is not one of {', '.join(SCHEMES)}")
+        raise ValueError(
+            f"{uri}: the scheme {scheme} is not one of {', '.join(SCHEMES)}; use one of these, or a folder"
+        )
     return bool(separator)

@@ -33,11 +33,11 @@ def find_nearest_exact(
     where: str | None = None,
     rounding: float = ROUNDING,
 ) -> list[Any]:
-    """The k nearest items of each query, and those that float32 can't distinguish from the k-th.
+    """Find the k nearest items of each query, and those that float32 can't distinguish from the k-th.
 
     Args:
         database: The database.
-        vectors: float32 (Q, vector_size), of `query_vectors`.
+        vectors: float32 (Q, vector_size), of `make_query_vectors`.
         k: Items per query.
         columns: Columns to return.
         distance: l2 or dot.
@@ -47,48 +47,49 @@ def find_nearest_exact(
     Returns:
         For each query a pyarrow table of at least k items (if there are as many), with `_distance`.
     """
-    found: list[Any] = [None] * len(vectors)
+    tables: list[Any] = [None] * len(vectors)
+    # unsettled: queries for which more items must be fetched
     unsettled, margin = np.arange(len(vectors)), MARGIN
     while len(unsettled):
         rows = database.find_nearest(
             vectors[unsettled], k + margin, columns=columns, distance=distance, where=where
         )
         for query, table in zip(unsettled, split_by_query(rows, len(unsettled)), strict=True):
-            found[query] = table
+            tables[query] = table
         if margin >= MAX_MARGIN:
             break
         unsettled = np.array(
-            [query for query in unsettled if not _is_settled(found[query], k, k + margin, rounding)],
+            [query for query in unsettled if not _is_settled(tables[query], k, k + margin, rounding)],
             dtype=np.int64,
         )
         margin = min(4 * margin, MAX_MARGIN)
-    return found
+    return tables
 
 
-def split_by_query(rows: Any, queries: int) -> list[Any]:
+def split_by_query(rows: Any, num_queries: int) -> list[Any]:
     """Split what `Database.find_nearest` returned by query.
 
     Args:
         rows: A pyarrow table with `query_index`, sorted by it.
-        queries: The number of queries.
+        num_queries: The number of queries; one without items gets an empty table.
 
     Returns:
         One pyarrow table per query.
     """
-    ends = np.searchsorted(rows["query_index"].to_numpy(), np.arange(queries + 1))
+    ends = np.searchsorted(rows["query_index"].to_numpy(), np.arange(num_queries + 1))
     return [rows.slice(start, end - start) for start, end in pairwise(ends.tolist())]
 
 
-def _is_settled(rows: Any, k: int, fetched: int, rounding: float) -> bool:
+def _is_settled(rows: Any, k: int, num_requested: int, rounding: float) -> bool:
     """Whether the k best of a query by float64 are certainly among these rows.
 
     Args:
         rows: What was found for the query, with `_distance`, increasing.
         k: Items per query.
-        fetched: Items that were requested; if fewer were found, there are no others.
+        num_requested: Items that were requested; if fewer were found, there are no others.
         rounding: As for `find_nearest_exact`.
     """
-    if len(rows) < fetched:
+    if len(rows) < num_requested:
         return True
     distance = rows["_distance"].to_numpy()
     # both distances may be off, each by rounding * (1 + |d|)

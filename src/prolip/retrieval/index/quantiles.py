@@ -29,7 +29,7 @@ class QuantileSketch:
         self.largest = np.zeros(BINS, dtype=np.float32)
 
     def add(self, values: np.ndarray) -> None:
-        """Count values.
+        """Count values, and update the largest of each bin.
 
         Args:
             values: float32 (n,), none below 0.
@@ -39,18 +39,18 @@ class QuantileSketch:
         np.maximum.at(self.largest, bins, values)
 
     def compute_quantiles(self) -> np.ndarray:
-        """The quantiles of what was seen.
+        """Compute the quantiles of the values seen so far.
 
         Returns:
             float32 (LEVELS,): value l is at least as large as the fraction (l + 1) / LEVELS of the values, rounded up
-            to whole values. It is one of them, and at most 1/2048 above the smallest that would do. Empty if nothing
-            was seen.
+            to whole values. It is one of them, and at most 1/2048 above the smallest that would do. Empty if no
+            value was seen.
         """
-        seen = np.cumsum(self.counts)
-        if not seen[-1]:
+        cumulative = np.cumsum(self.counts)
+        if not cumulative[-1]:
             return np.empty(0, dtype=np.float32)
-        ranks = -(-np.arange(1, LEVELS + 1) * seen[-1] // LEVELS)
-        values: np.ndarray = self.largest[np.searchsorted(seen, ranks)]
+        ranks = -(-np.arange(1, LEVELS + 1) * cumulative[-1] // LEVELS)  # rounded up
+        values: np.ndarray = self.largest[np.searchsorted(cumulative, ranks)]
         return values
 
 
@@ -67,7 +67,7 @@ def value_at_fraction(quantiles: np.ndarray, fraction: float) -> float:
     Raises:
         ValueError: The fraction is out of range.
     """
-    return float(quantiles[_level(fraction) - 1])
+    return float(quantiles[_find_level(fraction) - 1])
 
 
 def fraction_below(quantiles: np.ndarray, value: float) -> float:
@@ -83,8 +83,8 @@ def fraction_below(quantiles: np.ndarray, value: float) -> float:
     return float(np.searchsorted(quantiles, np.float32(value))) / len(quantiles)
 
 
-def _level(fraction: float) -> int:
-    """The level of a fraction, from 1 to LEVELS; a ValueError if the fraction is not in (0, 1]."""
+def _find_level(fraction: float) -> int:
+    """Find the nearest level of a fraction, from 1 to LEVELS; a ValueError if the fraction is not in (0, 1]."""
     if not 0 < fraction <= 1:
-        raise ValueError(f"the fraction of most certain items must be above 0 and at most 1, not {fraction}")
+        raise ValueError(f"the fraction of a quantile must be above 0 and at most 1, not {fraction}")
     return max(1, round(fraction * LEVELS))

@@ -62,7 +62,7 @@ class IndexSettings:
         require_literals(self)
 
     def describe(self) -> str:
-        """The index in one or two sentences."""
+        """Describe the index, and how searches use it, in one sentence."""
         if self.kind == "none":
             return "Every search is exact."
         if self.recall is None or self.milliseconds is None or self.exact_milliseconds is None:
@@ -98,22 +98,25 @@ class IndexSettings:
         Raises:
             ValueError: The settings have another version.
         """
-        content = json.loads(text)
-        if (version := content.get("version")) != VERSION:
-            raise ValueError(describe_old_version(where, version))
-        settings: IndexSettings = build_dataclass(cls, content, where)
+        values = json.loads(text)
+        if (version := values.get("version")) != VERSION:
+            raise ValueError(describe_version_mismatch(where, version))
+        settings: IndexSettings = build_dataclass(cls, values, where)
         return settings
 
 
-def describe_old_version(uri: str, version: object = None) -> str:
+def describe_version_mismatch(uri: str, version: object = None) -> str:
     """Format the message for a database that this version of prolip can't read.
 
     Args:
         uri: URI of the database.
-        version: Version of the database; None: unknown, but older.
+        version: Version of the database; None: it has none, as the oldest ones.
 
     Returns:
         The message.
     """
-    found = "an older version" if version is None else f"version {version}"
-    return f"{uri} is a database of {found}, not of version {VERSION}: run `prolip index` into another folder"
+    description = "an older version" if version is None else f"version {version}"
+    return (
+        f"{uri} is a database of {description}, not of version {VERSION}: "
+        "run `prolip index EMBEDDINGS --out DB` with another folder as DB"
+    )

@@ -26,12 +26,12 @@ def join_conditions(*conditions: str | None) -> str | None:
     Returns:
         The conjunction, each condition in parentheses; None if there is none.
     """
-    present = [f"({condition})" for condition in conditions if condition is not None]
-    return " AND ".join(present) or None
+    parenthesized = [f"({condition})" for condition in conditions if condition is not None]
+    return " AND ".join(parenthesized) or None
 
 
 def is_self_contained(where: str) -> bool:
-    """Whether a condition stays within the parentheses around it: an SQL parser silently stops at an unmatched one.
+    """Whether a condition stays within parentheses around it. An SQL parser silently stops at an unmatched one.
 
     Args:
         where: An SQL condition.

@@ -15,11 +15,11 @@ from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import ROUNDING, split_by_query
 from prolip.retrieval.index.settings import SearchEffort
 from prolip.retrieval.index.sql import join_conditions
-from prolip.retrieval.index.vectors import extract_means, query_vectors
+from prolip.retrieval.index.vectors import extract_means, make_query_vectors
 
 K = 10
 """Recall is measured among the K nearest."""
-QUERIES, TIMED_QUERIES = 200, 20
+NUM_QUERIES, NUM_TIMED_QUERIES = 200, 20
 """Rows that serve as queries, and how many of them are timed, one at a time."""
 EFFORTS = tuple(
     SearchEffort(nprobes=nprobes, refine=refine)
@@ -45,7 +45,7 @@ class TuningResult:
     Attributes:
         effort: The least that reaches the target; None: none does, so that searches should be exact.
         recall: recall@10 at that effort, or the best that was measured.
-        milliseconds: Time of one approximate query.
+        milliseconds: Time of one approximate query at the effort with that recall.
         exact_milliseconds: Time of one exact query.
     """
 
@@ -61,7 +61,7 @@ class TuningQueries:
 
     Attributes:
         rows: int64 (Q,), increasing: values of the column `row`.
-        vectors: float32 (Q, vector_size), of `query_vectors`.
+        vectors: float32 (Q, vector_size), of `make_query_vectors`.
         where: SQL for the items that are searched; None: all.
     """
 
@@ -92,21 +92,21 @@ def tune(
     """
     require_fraction(target, "recall", exclude_zero=True)
     queries = draw_queries(database, among, seed)
-    exact = measure_exact_distances(database, queries)
-    best, recall = EFFORTS[0], 0.0
+    exact_distances = measure_exact_distances(database, queries)
+    best_effort, best_recall = EFFORTS[0], 0.0
     with progress_bar("tuning", len(EFFORTS), "efforts", progress) as advance:
         for effort in EFFORTS:
-            found = measure_recall(database, queries, exact, effort)
+            recall = measure_recall(database, queries, exact_distances, effort)
             advance(1)
-            if found > recall:
-                best, recall = effort, found
-            if recall >= target:
+            if recall > best_recall:
+                best_effort, best_recall = effort, recall
+            if best_recall >= target:
                 break
-    timed = queries.vectors[:TIMED_QUERIES]
+    timed = queries.vectors[:NUM_TIMED_QUERIES]
     return TuningResult(
-        best if recall >= target else None,
-        recall,
-        _time_queries(timed, lambda vector: _find_nearest(database, vector, queries.where, best)),
+        best_effort if best_recall >= target else None,
+        best_recall,
+        _time_queries(timed, lambda vector: _find_nearest(database, vector, queries.where, best_effort)),
         _time_queries(timed, lambda vector: _find_nearest(database, vector, queries.where, None)),
     )
 
@@ -120,18 +120,20 @@ def draw_queries(database: Database, among: str | None = None, seed: int = 0) ->
         seed: Seed of the draw.
 
     Returns:
-        Up to QUERIES rows.
+        Up to NUM_QUERIES rows.
     """
-    images, texts = (database.count_rows(f"modality = '{modality}'") for modality in ("image", "text"))
-    both = bool(images and texts)
-    rows = _draw_rows(database, "modality = 'text'" if both else None, seed)
+    num_images, num_texts = (
+        database.count_rows(f"modality = '{modality}'") for modality in ("image", "text")
+    )
+    has_both = bool(num_images and num_texts)
+    rows = _draw_rows(database, "modality = 'text'" if has_both else None, seed)
     row_list = ", ".join(map(str, rows.tolist()))
-    found = list(database.iter_batches(["row", "vector"], f"row IN ({row_list})"))
-    order = np.argsort(np.concatenate([batch["row"].to_numpy() for batch in found]))
-    vectors = np.concatenate([_read_vectors(batch) for batch in found])[order]
+    batches = list(database.iter_batches(["row", "vector"], f"row IN ({row_list})"))
+    order = np.argsort(np.concatenate([batch["row"].to_numpy() for batch in batches]))
+    vectors = np.concatenate([_read_vectors(batch) for batch in batches])[order]
     mean = extract_means(vectors, database.header.dim)
     return TuningQueries(
-        rows, query_vectors(mean), join_conditions("modality = 'image'" if both else None, among)
+        rows, make_query_vectors(mean), join_conditions("modality = 'image'" if has_both else None, among)
     )
 
 
@@ -165,12 +167,12 @@ def measure_recall(
         recall@10, the mean over queries.
     """
     found = _distances_to_others(_find_nearest(database, queries.vectors, queries.where, effort), queries)
-    fractions = [_found_fraction(distances, best) for distances, best in zip(found, exact, strict=True)]
-    return float(np.mean(fractions))
+    recalls = [_recall_of_query(distances, nearest) for distances, nearest in zip(found, exact, strict=True)]
+    return float(np.mean(recalls))
 
 
-def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
-    """The recall of one query.
+def _recall_of_query(found: np.ndarray, exact: np.ndarray) -> float:
+    """The recall of one query: the fraction of its nearest items that were found; 1 if there is no item.
 
     Args:
         found: Distances of the items that an approximate search found, increasing.
@@ -183,47 +185,47 @@ def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
-    """Draw up to QUERIES items that pass a condition (None: of all).
+    """Draw up to NUM_QUERIES items at random, of those that pass an SQL condition (None: of all).
 
     Returns:
         int64: their values of the column `row`, increasing.
     """
-    total, seen = database.count_rows(where), 0
-    positions = np.sort(np.random.default_rng(seed).choice(total, min(QUERIES, total), replace=False))
+    total, num_seen = database.count_rows(where), 0
+    positions = np.sort(np.random.default_rng(seed).choice(total, min(NUM_QUERIES, total), replace=False))
     drawn = []
     for batch in database.iter_batches(["row"], where):
-        here = positions[(positions >= seen) & (positions < seen + len(batch))] - seen
-        drawn.append(batch["row"].to_numpy()[here])
-        seen += len(batch)
+        in_batch = positions[(positions >= num_seen) & (positions < num_seen + len(batch))] - num_seen
+        drawn.append(batch["row"].to_numpy()[in_batch])
+        num_seen += len(batch)
     return np.sort(np.concatenate(drawn))
 
 
 def _read_vectors(batch: Any) -> np.ndarray:
-    """The column `vector` of a pyarrow record batch: float32 (n, vector_size)."""
+    """Read the column `vector` of a pyarrow record batch: float32 (n, vector_size)."""
     return np.asarray(batch["vector"].flatten()).reshape(len(batch), -1)
 
 
 def _find_nearest(
     database: Database, vectors: np.ndarray, where: str | None, effort: SearchEffort | None
 ) -> Any:
-    """The K + 1 nearest items of each query, as `Database.find_nearest` returns them.
+    """Find the K + 1 nearest items of each query, as `Database.find_nearest` returns them.
 
-    One more than is counted: a row that serves as a query finds itself.
+    One more than recall counts: a row that serves as a query finds itself, too.
     """
     return database.find_nearest(vectors, K + 1, columns=["row"], where=where, effort=effort)
 
 
 def _distances_to_others(found: Any, queries: TuningQueries) -> list[np.ndarray]:
-    """Distances of each query's K nearest items in `found` (of `_find_nearest`), increasing; itself is excluded."""
-    parts = split_by_query(found, len(queries.rows))
+    """Distances of each query's K nearest items in `found` (of `_find_nearest`), increasing, without the query."""
+    tables = split_by_query(found, len(queries.rows))
     return [
-        part["_distance"].to_numpy()[part["row"].to_numpy() != row][:K]
-        for row, part in zip(queries.rows, parts, strict=True)
+        table["_distance"].to_numpy()[table["row"].to_numpy() != row][:K]
+        for row, table in zip(queries.rows, tables, strict=True)
     ]
 
 
 def _time_queries(vectors: np.ndarray, search: Callable[[np.ndarray], Any]) -> float:
-    """Median time of one search in milliseconds; each of the vectors (Q, vector_size) is searched by itself."""
+    """Measure the median time of one search in milliseconds; vectors (Q, vector_size) are searched one at a time."""
     times = []
     for row in range(len(vectors)):
         start = time.perf_counter()

@@ -26,7 +26,7 @@ def vector_size(dim: int) -> int:
     return -(-(dim + 1) // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
-def item_vectors(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+def make_item_vectors(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
     """Make the vectors [mu, sqrt(tr), 0 ...] of items.
 
     Args:
@@ -36,12 +36,12 @@ def item_vectors(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
     Returns:
         float32 (n, vector_size).
     """
-    vectors = query_vectors(mean)
+    vectors = make_query_vectors(mean)
     vectors[:, mean.shape[1]] = np.sqrt(uncertainty)
     return vectors
 
 
-def query_vectors(mean: np.ndarray) -> np.ndarray:
+def make_query_vectors(mean: np.ndarray) -> np.ndarray:
     """Make the vectors [mu, 0, 0 ...] of queries.
 
     Args:

@@ -41,7 +41,8 @@ class CaptionStep:
     Attributes:
         caption: The text.
         uncertainty: Trace of its covariance; None if the model has none.
-        similarity: Similarity of the image to the caption, by what was ranked by (csd: 1 - CSD / 2).
+        similarity: Similarity of the image to the caption by the metric of the search: 1 - CSD / 2 for csd, or the
+            cosine of the means.
     """
 
     caption: str
@@ -71,8 +72,8 @@ class CaptionPath:
         notes = ["similarity: of the image to the caption"]
         if self.root_kind.endswith("+null"):
             notes.append('the path leads to the mean of the root caption and of ""')
-        known = [step.uncertainty for step in self.steps if step.uncertainty is not None]
-        if known and known[-1] < known[0]:
+        uncertainties = [step.uncertainty for step in self.steps if step.uncertainty is not None]
+        if uncertainties and uncertainties[-1] < uncertainties[0]:
             notes.append(
                 "uncertainty falls along this path: for this model the last caption is not more general"
             )
@@ -90,7 +91,7 @@ def traverse_images(
     steps: int = 50,
     cache: Path | None = None,
 ) -> list[CaptionPath]:
-    """The path of captions from each image's nearest caption to its root.
+    """Find the path of captions from each image's nearest caption to its root.
 
     Args:
         model: Embeds the images, and the captions if they are texts.
@@ -112,10 +113,10 @@ def traverse_images(
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
-    chosen: Root = root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
-    found = traverse(z, search, null, root=chosen, root_of=root_of, rank_by=rank_by, steps=steps)
-    traversals, rows = _read_captions(found, search.table)
-    return [_make_path(row, traversals, z, rows, rank_by, chosen) for row in range(len(z))]
+    root_kind: Root = root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    in_table = traverse(z, search, null, root=root_kind, root_of=root_of, rank_by=rank_by, steps=steps)
+    traversals, rows = _read_captions(in_table, search.table)
+    return [_make_path(row, traversals, z, rows, rank_by, root_kind) for row in range(len(z))]
 
 
 def open_caption_search(path: str | Path, *, scan: bool = False) -> list[str] | CaptionSearch:
@@ -166,7 +167,7 @@ def require_same_model(model: ProLIP, captions: EmbeddedCaptions | DatabaseCapti
     if identity != header.identity:
         raise ValueError(
             f"{captions.name} holds embeddings of {header.model} ({header.identity}), not of this model ({identity}): "
-            "embeddings of two models can't be compared"
+            "embeddings of two models can't be compared, so load the model that embedded the captions"
         )
 
 
@@ -189,7 +190,10 @@ def show(name: str, path: CaptionPath) -> None:
 
 
 def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
-    """An exact search over the distinct captions, embedded in memory. `cache`: folder of cached embeddings."""
+    """Embed the distinct captions, and make an exact search over them, in memory.
+
+    `cache`: folder of cached embeddings; None: they are not cached. Raises ValueError if there is no caption.
+    """
     if not captions:
         raise ValueError("there is no caption to search")
     texts = tuple(dict.fromkeys(captions))
@@ -197,7 +201,7 @@ def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | 
 
 
 def _format_step(step: CaptionStep) -> tuple[str, str, str]:
-    """Caption, uncertainty and similarity of a step, as text for a table."""
+    """Format the caption, the uncertainty and the similarity of a step as cells of a table."""
     from prolip.console import printable
 
     uncertainty = "-" if step.uncertainty is None else f"{step.uncertainty:.4g}"
@@ -229,7 +233,7 @@ def _make_path(
     rank_by: SimilarityMetric,
     root_kind: Root,
 ) -> CaptionPath:
-    """The path of one image.
+    """Make the path of one image.
 
     Args:
         row: Number of the image.
@@ -239,13 +243,13 @@ def _make_path(
         rank_by: How similarity is measured.
         root_kind: Which root was sought.
     """
-    # a table may hold a text many times: which of its rows is nearest is then a matter of rounding
+    # a table may hold a text many times, and rounding decides which of its rows is nearest: merge equal texts
     path = [next(same) for _, same in groupby(traversals.get_path(row), lambda index: captions.texts[index])]
     root = int(traversals.roots[row])
-    # the root is appended; without a root any caption is, and dropped below
-    shown = [*path, max(root, 0)]
-    similarities = _similarity(
-        images[row], MeanTrace(captions.z.mean[shown], captions.z.uncertainty[shown]), rank_by
+    # the caption of the root is appended; with the null root it is caption 0, which is dropped below
+    path_and_root = [*path, max(root, 0)]
+    similarities = _compute_similarities(
+        images[row], MeanTrace(captions.z.mean[path_and_root], captions.z.uncertainty[path_and_root]), rank_by
     )
     is_probabilistic = bool(captions.z.uncertainty.any())
     steps = [
@@ -254,7 +258,7 @@ def _make_path(
             float(captions.z.uncertainty[index]) if is_probabilistic else None,
             float(similarities[rank]),
         )
-        for rank, index in enumerate(shown)
+        for rank, index in enumerate(path_and_root)
     ]
     return CaptionPath(
         steps=tuple(steps[:-1]),
@@ -264,8 +268,8 @@ def _make_path(
     )
 
 
-def _similarity(image: Gaussian, captions: MeanTrace, rank_by: SimilarityMetric) -> Tensor:
-    """Similarity of an image (D,) to captions (n, D): the cosine of the means, or 1 - CSD / 2; (n,)."""
+def _compute_similarities(image: Gaussian, captions: MeanTrace, rank_by: SimilarityMetric) -> Tensor:
+    """Compute the similarity of an image (D,) to captions (n, D): the cosine of the means, or 1 - CSD / 2; (n,)."""
     if rank_by == "cosine":
         return cosine_similarity(captions.mean, image.mean, dim=-1)
     distance = (captions.mean - image.mean).square().sum(-1)

@@ -29,18 +29,18 @@ from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.retrieval.index.quantiles import value_at_fraction
 from prolip.retrieval.index.settings import SearchEffort
 from prolip.retrieval.index.sql import join_conditions
-from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.index.vectors import make_query_vectors
 from prolip.retrieval.traversal.captions import DatabaseCaptions, read_positions
 from prolip.retrieval.traversal.exact import ExactSearch, nearest_at_steps
 from prolip.retrieval.traversal.max_inclusion import InclusionMeasure, find_max_inclusion
 
-BANDS, BAND_CANDIDATES = 16, 16
-"""Bands of uncertainty, and candidates of each: docs/traversal.md has how often that finds the root."""
+NUM_BANDS, CANDIDATES_PER_BAND = 16, 16
+"""Bands of uncertainty, and candidates of each: docs/traversal.md says how often they include the root."""
 NEAREST, NEAREST_BY_COSINE = 10, 200
 """Candidates for the nearest caption: as many as the effort of an index is tuned for; by cosine more, since an index
 ranks by CSD alone."""
 QUERY_CHUNK, ROOT_CHUNK = 256, 16
-"""Points, and queries for roots, whose candidates are in memory together."""
+"""How many points, and how many queries for roots, have their candidates in memory together."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class CandidateSearch:
         table: The captions.
         effort: Effort of searches without a filter.
         filtered_effort: Effort of searches with a filter, as bands are.
-        bands: Number of bands of uncertainty, for roots.
-        band_candidates: Captions of each band that are compared.
+        num_bands: Number of bands of uncertainty, for roots.
+        candidates_per_band: Captions of each band that are compared.
         progress: Show the progress of a search over all captions (containment); None: if stderr is a terminal.
     """
 
     table: DatabaseCaptions
     effort: SearchEffort
     filtered_effort: SearchEffort
-    bands: int = BANDS
-    band_candidates: int = BAND_CANDIDATES
+    num_bands: int = NUM_BANDS
+    candidates_per_band: int = CANDIDATES_PER_BAND
     progress: bool | None = None
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
@@ -73,12 +73,12 @@ class CandidateSearch:
         Returns:
             int64 (Q,), positions in the table.
         """
-        found = []
+        positions = []
         for chunk in _iter_chunks(len(queries), QUERY_CHUNK):
             rows = self._fetch_nearest(queries.mean[chunk], rank_by)
             best = find_nearest(queries[chunk], self.table.read_mean_traces(rows), 1, metric=rank_by)[1]
-            found.append(read_positions(rows)[best[:, 0]])
-        return torch.cat(found)
+            positions.append(read_positions(rows)[best[:, 0]])
+        return torch.cat(positions)
 
     def find_max_inclusion(
         self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
@@ -96,12 +96,12 @@ class CandidateSearch:
         if measure == "containment":
             return ExactSearch(self.table, self.progress).find_max_inclusion(queries, measure, form)
         self.table.require_variances()
-        found = []
+        positions = []
         for chunk in _iter_chunks(len(queries), ROOT_CHUNK):
             rows = self._fetch_bands(queries.mean[chunk])
             best = find_max_inclusion(queries[chunk], self.table.read_gaussians(rows), measure, form=form)[1]
-            found.append(read_positions(rows)[best])
-        return torch.cat(found)
+            positions.append(read_positions(rows)[best])
+        return torch.cat(positions)
 
     def find_nearest_at_steps(
         self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
@@ -121,27 +121,29 @@ class CandidateSearch:
             int64 (N, steps), positions in the table.
         """
         fractions = torch.arange(steps, dtype=starts.dtype)[:, None] / steps  # t of each step, (steps, 1)
-        found = []
+        positions = []
         for chunk in _iter_chunks(len(starts), max(1, QUERY_CHUNK // steps)):
             points = torch.lerp(starts[chunk, None], ends[chunk, None], fractions)
             rows = self._fetch_nearest(normalize(points, dim=-1).flatten(0, 1), rank_by)
             captions = self.table.read_mean_traces(rows)
             best = nearest_at_steps(starts[chunk], ends[chunk], captions, steps, rank_by)[1]
-            found.append(read_positions(rows)[best])
-        return torch.cat(found)
+            positions.append(read_positions(rows)[best])
+        return torch.cat(positions)
 
     def _fetch_nearest(self, points: Tensor, rank_by: SimilarityMetric) -> Any:
-        """Captions near to any of the points (n, D), with means and uncertainty, as a pyarrow table."""
+        """Fetch captions near to any of the points (n, D), with means and uncertainty, as a pyarrow table."""
         count = NEAREST if rank_by == "csd" else NEAREST_BY_COSINE
         columns = ["row", "vector", "uncertainty"]
-        return self._fetch(points, count, columns, [self.table.where], self.effort)
+        return self._fetch_union(points, count, columns, [self.table.where], self.effort)
 
     def _fetch_bands(self, points: Tensor) -> Any:
-        """Captions of every band near to any of the points (n, D), with means and variances, as a pyarrow table."""
+        """Fetch captions of every band near to any of the points (n, D), with means and variances: a pyarrow table."""
         columns = ["row", "vector", "log_var"]
-        return self._fetch(points, self.band_candidates, columns, self._bands, self.filtered_effort)
+        return self._fetch_union(
+            points, self.candidates_per_band, columns, self._band_conditions, self.filtered_effort
+        )
 
-    def _fetch(
+    def _fetch_union(
         self,
         points: Tensor,
         count: int,
@@ -164,29 +166,30 @@ class CandidateSearch:
         Raises:
             ValueError: There is no caption.
         """
-        database, vectors = self.table.database, query_vectors(points.numpy())
-        found = [
+        database, vectors = self.table.database, make_query_vectors(points.numpy())
+        tables = [
             database.find_nearest(vectors, count, columns=columns, where=where, effort=effort)
             for where in conditions
         ]
-        rows = import_extra("pyarrow", "search").concat_tables(found)
+        rows = import_extra("pyarrow", "search").concat_tables(tables)
         if not len(rows):
             raise ValueError(f"{self.table.name}: there is no caption to search")
         return rows.take(np.unique(rows["row"].to_numpy(), return_index=True)[1])
 
     @cached_property
-    def _bands(self) -> list[str | None]:
-        """SQL for the captions of each band: above one quantile of uncertainty, and not above the next.
+    def _band_conditions(self) -> list[str | None]:
+        """SQL conditions for the captions of each band: above one quantile of uncertainty, and not above the next.
 
-        Bands whose quantiles are equal are one. Raises a ValueError if the database has no quantiles.
+        Bands between equal quantiles are left out. Raises a ValueError if the database has no quantiles.
         """
         quantiles = self.table.database.settings.quantiles.get("text")
         if not quantiles:
             raise ValueError(
-                f"{self.table.name} has no quantiles of its captions' uncertainty: run `prolip index` to the end"
+                f"{self.table.name}: the root needs quantiles of the captions' uncertainty, which the database doesn't "
+                f"have (`prolip index` was interrupted). Run `prolip index EMBEDDINGS --out {self.table.name}` again."
             )
         limits = dict.fromkeys(
-            value_at_fraction(np.array(quantiles), band / self.bands) for band in range(1, self.bands)
+            value_at_fraction(np.array(quantiles), band / self.num_bands) for band in range(1, self.num_bands)
         )
         return [
             join_conditions(
@@ -199,5 +202,5 @@ class CandidateSearch:
 
 
 def _iter_chunks(count: int, size: int) -> Iterator[slice]:
-    """Slices of `size` that cover `count` rows."""
+    """Yield slices of `size` rows that cover `count` rows."""
     return (slice(first, first + size) for first in range(0, count, size))

@@ -40,10 +40,13 @@ class CaptionRows:
     z: MeanTrace
     log_var: Tensor | None
 
-    def gaussian(self) -> Gaussian:
-        """The captions as Gaussians (n, D); a ValueError if only traces are stored."""
+    def to_gaussian(self) -> Gaussian:
+        """Convert the captions to Gaussians (n, D); a ValueError if only traces are stored."""
         if self.log_var is None:
-            raise ValueError("only the trace of each caption's covariance is stored, not every variance")
+            raise ValueError(
+                "only the trace of each caption's covariance is stored, not every variance: embed the captions again "
+                'with --variances full, or use the root "null"'
+            )
         return Gaussian(self.z.mean, self.log_var)
 
 
@@ -65,13 +68,13 @@ class CaptionTable(Protocol):
         """The number of captions."""
 
     def iter_mean_traces(self) -> Iterator[tuple[Tensor, MeanTrace]]:
-        """Blocks of positions (n,) with means (n, D) and uncertainties (n,): what CSD needs."""
+        """Yield blocks of positions (n,) with means (n, D) and uncertainties (n,): what CSD needs."""
 
     def iter_gaussians(self) -> Iterator[tuple[Tensor, Gaussian]]:
-        """Blocks of positions (n,) with Gaussians (n, D)."""
+        """Yield blocks of positions (n,) with Gaussians (n, D). Raises as `require_variances`."""
 
     def take(self, positions: Tensor) -> CaptionRows:
-        """The captions at these positions (n,), in this order."""
+        """Read the captions at these positions (n,), in this order."""
 
     def require_variances(self) -> None:
         """Raise a ValueError if log inclusion can't be computed from what the table holds."""
@@ -165,20 +168,23 @@ class EmbeddedCaptions:
             yield part * PART_STRIDE + torch.arange(len(rows)), read_gaussians(rows)
 
     def take(self, positions: Tensor) -> CaptionRows:
-        """The captions at these positions (n,), in this order. Each part that holds some is read once."""
+        """Read the captions at these positions (n,), in this order. Each part that holds some is read once."""
         unique = positions.unique()
-        found = [
+        tables = [
             self._read_texts(part, unique[unique // PART_STRIDE == part] % PART_STRIDE)
             for part in (unique // PART_STRIDE).unique().tolist()
         ]
-        rows = _select_rows(found, unique, positions)
+        rows = _select_rows(tables, unique, positions)
         return _make_caption_rows(rows, column_to_tensor(rows["mean"]))
 
     def require_variances(self) -> None:
         _require_full_variances(self.header, self.name)
 
     def _read_texts(self, part: int, rows: Tensor) -> Any:
-        """Rows (n,) among the texts of a part, as a pyarrow table with means, uncertainty and perhaps variances."""
+        """Read some texts of a part, by their rows (n,) among its texts, as a pyarrow table.
+
+        Its columns are modality, mean and `_value_columns`.
+        """
         compute = import_extra("pyarrow.compute", "data")
         table = self.embeddings.read_part(part, ["modality", "mean", *_value_columns(self.header)])
         return table.filter(compute.equal(table["modality"], "text")).take(rows.numpy())
@@ -220,15 +226,15 @@ class DatabaseCaptions:
             yield read_positions(rows), self.read_gaussians(rows)
 
     def take(self, positions: Tensor) -> CaptionRows:
-        """The captions at these positions (n,), in this order, found by their column `row`."""
+        """Read the captions at these positions (n,), in this order, found by their column `row`."""
         arrow = import_extra("pyarrow", "search")
         unique = positions.unique()
         columns = ["row", "vector", *_value_columns(self.header)]
         row_lists = [", ".join(map(str, chunk.tolist())) for chunk in unique.split(ROWS_PER_QUERY)]
-        found = [
+        tables = [
             rows for row_list in row_lists for rows in self._iter_tables(columns, f"row IN ({row_list})")
         ]
-        rows = arrow.concat_tables(found).sort_by("row")
+        rows = arrow.concat_tables(tables).sort_by("row")
         rows = _select_rows([rows], unique, positions)
         return _make_caption_rows(rows, self._read_means(rows))
 
@@ -248,7 +254,7 @@ class DatabaseCaptions:
         return column_to_tensor(rows["vector"])[:, : self.dim]
 
     def _iter_tables(self, columns: Sequence[str], where: str | None) -> Iterator[Any]:
-        """Rows that pass a condition (None: all), as pyarrow tables that are not empty."""
+        """Read the rows that pass a condition (None: all), as pyarrow tables that are not empty."""
         arrow = import_extra("pyarrow", "search")
         for batch in self.database.iter_batches(columns, where):
             if len(batch):
@@ -271,8 +277,8 @@ def _require_full_variances(header: DatasetHeader, name: str) -> None:
     """Raise a ValueError if embeddings hold only the trace of each covariance. `name`: for the message."""
     if header.variances != "full":
         raise ValueError(
-            f"{name} holds only the trace of each covariance, and inclusion needs every variance: embed with "
-            'variances full, or use the root "null"'
+            f"{name} holds only the trace of each covariance, and inclusion needs every variance: embed again "
+            'with --variances full, or use the root "null"'
         )
 
 
@@ -281,27 +287,29 @@ def _value_columns(header: DatasetHeader) -> list[str]:
     return ["caption", "uncertainty", *(["log_var"] if header.variances == "full" else [])]
 
 
-def _select_rows(found: Sequence[Any], known: Tensor, positions: Tensor) -> Any:
-    """The rows at `positions` (n,), in that order, of tables whose rows have the positions `known` (m,), increasing.
+def _select_rows(tables: Sequence[Any], table_positions: Tensor, positions: Tensor) -> Any:
+    """Select the rows at `positions` (n,), in that order, as one pyarrow table.
+
+    `table_positions` (m,), increasing, are the positions of all rows of the tables.
 
     Raises:
-        ValueError: Rows are missing.
+        ValueError: The tables have fewer rows than positions.
     """
-    rows = import_extra("pyarrow", "data").concat_tables(found)
-    if len(rows) != len(known):
+    rows = import_extra("pyarrow", "data").concat_tables(tables)
+    if len(rows) != len(table_positions):
         raise ValueError(
-            f"only {len(rows)} of {len(known)} captions that a search found can be read: "
-            "another process changed the table"
+            f"only {len(rows)} of {len(table_positions)} captions that a search found can be read: "
+            "another process changed them meanwhile; search again"
         )
-    return rows.take(torch.searchsorted(known, positions.contiguous()).numpy())
+    return rows.take(torch.searchsorted(table_positions, positions.contiguous()).numpy())
 
 
 def _make_caption_rows(rows: Any, mean: Tensor) -> CaptionRows:
-    """Captions from a pyarrow table with `_value_columns`, and their means (n, D)."""
+    """Make captions of a pyarrow table with `_value_columns`, and of their means (n, D)."""
     log_var = column_to_tensor(rows["log_var"]) if "log_var" in rows.column_names else None
     return CaptionRows(tuple(rows["caption"].to_pylist()), MeanTrace(mean, _read_traces(rows)), log_var)
 
 
 def _read_traces(rows: Any) -> Tensor:
-    """The column `uncertainty` of a pyarrow table: float32 (n,)."""
+    """Read the column `uncertainty` of a pyarrow table: float32 (n,)."""
     return torch.from_numpy(rows["uncertainty"].to_numpy().copy())

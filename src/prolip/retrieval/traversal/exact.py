@@ -46,12 +46,12 @@ class ExactSearch:
             int64 (Q,), positions in the table.
         """
 
-        def search(block: MeanTrace) -> tuple[Tensor, Tensor]:
-            """The similarity and the row of the nearest caption of a block, (Q,) each."""
+        def search_block(block: MeanTrace) -> tuple[Tensor, Tensor]:
+            """Find the nearest caption of a block to each query: its similarity and its row, (Q,) each."""
             values, rows = find_nearest(queries, block, 1, metric=rank_by)
             return values[:, 0], rows[:, 0]
 
-        return self._find_best(self.table.iter_mean_traces(), search)
+        return self._find_best(self.table.iter_mean_traces(), search_block)
 
     def find_max_inclusion(
         self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
@@ -90,49 +90,49 @@ class ExactSearch:
         )
 
     def _find_best(
-        self, blocks: Iterator[tuple[Tensor, Block]], search: Callable[[Block], tuple[Tensor, Tensor]]
+        self, blocks: Iterator[tuple[Tensor, Block]], search_block: Callable[[Block], tuple[Tensor, Tensor]]
     ) -> Tensor:
-        """Search all blocks, and find the best caption of all of them for each query.
+        """Search all blocks, and find the best caption of all of them for each query. Shows a progress bar.
 
         Args:
             blocks: Positions (n,) and captions (n, D) of each block.
-            search: From a block to the best value and the row of its caption, of any shape, such as (Q,); larger is
-                better.
+            search_block: From a block to the best value and the row of its caption, of any shape, such as (Q,); larger
+                is better.
 
         Returns:
-            int64, of the shape of `search`'s results: positions.
+            int64, of the shape of `search_block`'s results: positions.
 
         Raises:
             ValueError: There is no caption.
         """
-        values = best = None
+        best_values = best_positions = None
         with progress_bar(
             f"scanning {self.table.name}", len(self.table), "captions", self.progress
         ) as advance:
             for positions, captions in blocks:
                 if not len(positions):
                     continue
-                found, rows = search(captions)
-                if values is None or best is None:
-                    values, best = found, positions[rows]
+                values, rows = search_block(captions)
+                if best_values is None or best_positions is None:
+                    best_values, best_positions = values, positions[rows]
                 else:
-                    is_better = found > values  # not >=: of equally good captions the first one wins
-                    values = torch.where(is_better, found, values)
-                    best = torch.where(is_better, positions[rows], best)
+                    is_better = values > best_values  # not >=: of equally good captions the first one wins
+                    best_values = torch.where(is_better, values, best_values)
+                    best_positions = torch.where(is_better, positions[rows], best_positions)
                 advance(len(positions))
-        if best is None:
+        if best_positions is None:
             raise ValueError(f"{self.table.name}: there is no caption to search")
-        return best
+        return best_positions
 
 
 def nearest_at_steps(
     starts: Tensor, ends: Tensor, captions: MeanTrace, steps: int, rank_by: SimilarityMetric
 ) -> tuple[Tensor, Tensor]:
-    """The caption of one block that is nearest to each step of each traversal.
+    """Find the caption of one block that is nearest to each step of each traversal.
 
     Step i is (1 - t) start + t end with t = i / steps, scaled to unit length. The products of a step with all captions
-    are a mixture of those of its two ends, so each end is multiplied once: of ((1 - t) a_j + t b_j) / length - bias_j
-    only the largest counts, and the length may as well multiply the bias.
+    are a mixture of those of its two ends, a_j and b_j for caption j, so each end is multiplied once. Only the
+    largest ((1 - t) a_j + t b_j) / length - bias_j of a step is sought, so all are multiplied by its length.
 
     Args:
         starts: (N, D), of unit length.
@@ -157,10 +157,10 @@ def nearest_at_steps(
     lengths = (1 - 2 * (fractions * (1 - fractions)) * (1 - cosines[:, None])).clamp_min(0).sqrt()
     for first in range(0, len(starts), chunk_size):
         chunk = slice(first, first + chunk_size)
-        from_start, from_end = starts[chunk] @ means.mT, ends[chunk] @ means.mT
-        scores = torch.empty_like(from_start)
+        start_products, end_products = starts[chunk] @ means.mT, ends[chunk] @ means.mT
+        scores = torch.empty_like(start_products)
         for step, fraction in enumerate(fractions.tolist()):
-            torch.lerp(from_start, from_end, fraction, out=scores)
+            torch.lerp(start_products, end_products, fraction, out=scores)
             scores.addcmul_(lengths[chunk, step, None], bias[None], value=-1)
             values[chunk, step], rows[chunk, step] = scores.max(dim=1)
     return values, rows

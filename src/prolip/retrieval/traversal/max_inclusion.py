@@ -38,7 +38,7 @@ MAX_EXACT_VALUES = 2**25
 def find_max_inclusion(
     queries: Gaussian, candidates: Gaussian, measure: InclusionMeasure = "inclusion", *, form: Form = "exact"
 ) -> tuple[Tensor, Tensor]:
-    """The candidate that includes each query most.
+    """Find the candidate that includes each query most.
 
     Args:
         queries: (Q, D).
@@ -54,7 +54,7 @@ def find_max_inclusion(
     """
     require_choice(measure, get_args(InclusionMeasure), "measure")
     queries, candidates = (
-        _prepare(z, name) for z, name in ((queries, "queries"), (candidates, "candidates"))
+        _check_and_detach(z, name) for z, name in ((queries, "queries"), (candidates, "candidates"))
     )
     if queries.dim != candidates.dim or not len(candidates):
         raise ValueError(
@@ -62,15 +62,15 @@ def find_max_inclusion(
             "and there must be a candidate"
         )
     if measure == "containment":
-        return _compare_all(queries, candidates, public.log_containment_matrix)
+        return _find_max_over_all(queries, candidates, public.log_containment_matrix)
     if len(queries) <= FEW_QUERIES:
-        return _compare_all(queries, candidates, partial(public.log_inclusion_matrix, form=form))
-    found = [_search_by_bound(part, candidates, form) for part in _split(queries, BLOCK[0])]
-    return torch.cat([values for values, _ in found]), torch.cat([indices for _, indices in found])
+        return _find_max_over_all(queries, candidates, partial(public.log_inclusion_matrix, form=form))
+    results = [_search_by_bound(block, candidates, form) for block in _split_rows(queries, BLOCK[0])]
+    return torch.cat([values for values, _ in results]), torch.cat([indices for _, indices in results])
 
 
-def _prepare(z: Gaussian, name: str) -> Gaussian:
-    """Detached Gaussians (rows, D) in the dtype to compute in, float32 at least.
+def _check_and_detach(z: Gaussian, name: str) -> Gaussian:
+    """Check Gaussians (rows, D); returns them detached, in the dtype to compute in, float32 at least.
 
     Raises:
         ValueError: They have another shape, or a variance of 0. `name` is for the message.
@@ -78,38 +78,43 @@ def _prepare(z: Gaussian, name: str) -> Gaussian:
     if check_gaussian(z, name).mean.ndim != 2:
         raise ValueError(f"{name} must be (rows, D), not {tuple(z.shape)}")
     if not bool(torch.isfinite(z.log_var).all()):
-        raise ValueError(f"{name} have no uncertainty in some dimension, and a point includes nothing")
+        raise ValueError(
+            f"{name} have no uncertainty in some dimension, and a point includes nothing: "
+            "inclusion needs a model with uncertainty"
+        )
     return z.detach().to(compute_dtype(z.mean))
 
 
 def _search_by_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> tuple[Tensor, Tensor]:
-    """The largest log inclusion of each query, and the index of its candidate, (Q,) each, by way of upper bounds.
+    """Find the largest log inclusion of each query, and the index of its candidate, (Q,) each, by upper bounds.
 
-    The candidates with the largest bounds are computed exactly. Queries for which another bound is as large as the
-    best
-    of them are compared with all candidates.
+    The candidates with the largest bounds are computed exactly. Queries for which another bound is as large as the best
+    of these are compared with all candidates.
     """
-    few = min(SHORTLIST, len(candidates))  # one more bound is kept: the largest of all other candidates
+    size = min(SHORTLIST, len(candidates))  # of the shortlist
+    # one more bound than the shortlist needs: the largest of all other candidates
     bounds, indices = stable_topk_blocks(
-        lambda block: _inclusion_bound(queries, candidates[block], form), len(candidates), BLOCK[1], few + 1
+        lambda block: _inclusion_bound(queries, candidates[block], form), len(candidates), BLOCK[1], size + 1
     )
-    rows = torch.arange(len(queries), device=queries.device).repeat_interleave(few)
-    shortlist = indices[:, :few].sort(dim=1)[0]  # of equal values the first candidate wins, as in a full scan
+    rows = torch.arange(len(queries), device=queries.device).repeat_interleave(size)
+    shortlist = indices[:, :size].sort(dim=1)[
+        0
+    ]  # of equal values the first candidate wins, as in a full scan
     exact = public.log_inclusion(queries[rows], candidates[shortlist.flatten()], form=form)
-    values, best = exact.view(len(queries), few).max(dim=1)
+    values, best = exact.view(len(queries), size).max(dim=1)
     winners = shortlist.gather(1, best[:, None])[:, 0]
-    if len(candidates) > few:
-        unsure = (values <= bounds[:, few]).nonzero()[:, 0]  # another candidate may be larger
+    if len(candidates) > size:
+        unsure = (values <= bounds[:, size]).nonzero()[:, 0]  # another candidate may be larger
         if len(unsure):
             compare = partial(public.log_inclusion_matrix, form=form)
-            values[unsure], winners[unsure] = _compare_all(queries[unsure], candidates, compare)
+            values[unsure], winners[unsure] = _find_max_over_all(queries[unsure], candidates, compare)
     return values, winners
 
 
-def _compare_all(
+def _find_max_over_all(
     queries: Gaussian, candidates: Gaussian, measure: Callable[[Gaussian, Gaussian], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Compare with all candidates, some queries at a time, so that at most MAX_EXACT_VALUES values are in memory.
+    """Find the largest value over all candidates, some queries at a time: at most MAX_EXACT_VALUES are in memory.
 
     Args:
         queries: (Q, D).
@@ -119,34 +124,32 @@ def _compare_all(
     Returns:
         The largest value and the index of its candidate, (Q,) each.
     """
-    found = [
-        measure(part, candidates).max(dim=1)
-        for part in _split(queries, max(1, MAX_EXACT_VALUES // len(candidates)))
+    results = [
+        measure(block, candidates).max(dim=1)
+        for block in _split_rows(queries, max(1, MAX_EXACT_VALUES // len(candidates)))
     ]
-    return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+    return torch.cat([result.values for result in results]), torch.cat([result.indices for result in results])
 
 
-def _split(z: Gaussian, step: int) -> list[Gaussian]:
-    """Consecutive blocks of `step` rows; one empty block if there are no rows."""
-    return [z[first : first + step] for first in range(0, max(1, len(z)), step)]
+def _split_rows(z: Gaussian, block_size: int) -> list[Gaussian]:
+    """Split into consecutive blocks of `block_size` rows; one empty block if there are no rows."""
+    return [z[first : first + block_size] for first in range(0, max(1, len(z)), block_size)]
 
 
 def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Tensor:
     """Upper bound of log inclusion of queries (n, D) in candidates (M, D): (n, M).
 
     inc = ... - 1/2 sum log w - sum d^2 / w, with w = s1 + 2 s2, where s1 are the variances of the query, s2 those of
-    the
-    candidate, and d is the difference of the means.
+    the candidate, and d is the difference of the means.
 
     Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies
-    above
-    -log w, and the tangent in the middle below 1/w. Both are linear in s1, so that the sum over dimensions is one
+    above -log w, and the tangent in the middle below 1/w. Both are linear in s1, so that the sum over dimensions is one
     matrix product of five features per dimension: s1, and (m1^2, m1) with and without s1.
     """
     s1, s2 = queries.var, 2.0 * candidates.var  # s2: already doubled
     low, high = s1.amin(0), s1.amax(0)
     middle = 0.5 * (low + high)
-    flat, slope = _chord_of_minus_log(low, high, s2)
+    intercept, slope = _chord_of_minus_log(low, high, s2)
     height = (middle + s2).reciprocal()  # the tangent of 1/w: height - (s1 - middle) height^2
     fall = height.square()
     height = height + middle * fall
@@ -163,7 +166,7 @@ def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Ten
         dim=1,
     )
     weight = _log_var_weight(form)
-    constant = (0.5 * flat - m2.square() * height - weight * candidates.log_var).sum(-1)
+    constant = (0.5 * intercept - m2.square() * height - weight * candidates.log_var).sum(-1)
     bound = torch.addmm(constant, left, right.mT)
     bound += _query_term(queries, form)[:, None]
     # the bound must hold in floating point: add what the matrix product may have lost
@@ -172,18 +175,19 @@ def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Ten
 
 
 def _chord_of_minus_log(low: Tensor, high: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
-    """The line through -log(s1 + s2) at s1 = low and at s1 = high, as a function of s1.
+    """Compute the line through -log(s1 + s2) at s1 = low and at s1 = high, as a function of s1.
 
     Args:
         low, high: (D,).
         s2: (M, D).
 
     Returns:
-        (flat, slope), (M, D) each: the line is flat + slope * s1.
+        (intercept, slope), (M, D) each: the line is intercept + slope * s1.
     """
     at_low = -(low + s2).log()
     spread = high - low
-    # log1p keeps the difference of two nearly equal logarithms; without any range the chord is a point
+    # log1p keeps the difference of two nearly equal logarithms. Where low = high, the chord is a point: its slope is
+    # set to 0, and 1e-45, about the smallest float32, avoids 0 / 0.
     slope = torch.where(spread > 0, -(spread / (low + s2)).log1p() / spread.clamp_min(1e-45), 0.0)
     return at_low - slope * low, slope
 
@@ -191,7 +195,8 @@ def _chord_of_minus_log(low: Tensor, high: Tensor, s2: Tensor) -> tuple[Tensor, 
 def _query_term(queries: Gaussian, form: Form) -> Tensor:
     """The terms of log inclusion that depend on the query alone, (n,).
 
-    They are read off one exact value, so that no constant is written twice.
+    They are what is left of log inclusion of a query in itself (w = 3 s1, d = 0) without the terms of the candidate, so
+    that no constant of the formula is written twice.
     """
     s1 = queries.var
     value = public.log_inclusion(queries, queries, form=form)

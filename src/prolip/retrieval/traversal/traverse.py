@@ -1,4 +1,4 @@
-"""Traversal from an image's nearest caption along the chord to a root caption (SPEC section 7)."""
+"""Traversal from an image's nearest caption along the chord to a root caption (docs/traversal.md)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Traversals:
 
     Attributes:
         start: int64 (N,): the caption nearest to each image.
-        roots: int64 (N,): the caption that the root is made of; -1 with the null root.
+        roots: int64 (N,): the caption that the root is made of, alone or with null; -1 with the null root.
         root_mean: (N, D), of unit length: the end of each traversal.
         visited: int64 (N, steps): the caption nearest to each step, from the start on.
     """
@@ -89,7 +89,7 @@ class Traversals:
     visited: Tensor
 
     def get_path(self, row: int) -> list[int]:
-        """The captions of one traversal; consecutive repeats are merged.
+        """List the captions of one traversal; consecutive repeats are merged.
 
         Args:
             row: Number of the traversal.
@@ -119,7 +119,7 @@ def traverse(
         null: (1, D), the embedding of "".
         root: What the root is made of.
         root_of: Whose root: the image's, or that of its nearest caption.
-        rank_by: How the nearest caption is found.
+        rank_by: How the nearest caption is found: csd or cosine.
         steps: Points on the chord at which the nearest caption is found.
         form: Form of log inclusion (docs/measures.md).
 
@@ -139,7 +139,7 @@ def traverse(
             f"images must be (N, {dim}) for the captions of {search.table.name}, not {tuple(images.shape)}"
         )
     start = search.find_nearest(images, rank_by=rank_by)
-    queries = images if root_of == "image" or root == "null" else search.table.take(start).gaussian()
+    queries = images if root_of == "image" or root == "null" else search.table.take(start).to_gaussian()
     roots = find_roots(queries, search, root, form)
     return traverse_to_roots(search, null, start, roots, root=root, rank_by=rank_by, steps=steps)
 
@@ -188,8 +188,9 @@ def traverse_to_roots(
     if root == "null":
         root_mean = root_mean.expand(len(starts), -1)
     else:
-        caption = normalize(search.table.take(roots).z.mean, dim=-1)
-        root_mean = normalize(weight * caption + root_mean, dim=-1) if root.endswith("+null") else caption
+        caption_mean = normalize(search.table.take(roots).z.mean, dim=-1)
+        with_null = root.endswith("+null")
+        root_mean = normalize(weight * caption_mean + root_mean, dim=-1) if with_null else caption_mean
     visited = search.find_nearest_at_steps(starts, root_mean, steps, rank_by=rank_by)
     return Traversals(start, roots, root_mean, visited)
 
@@ -232,7 +233,7 @@ def find_roots(
 
 
 def _as_search(captions: Gaussian | CaptionSearch) -> CaptionSearch:
-    """A search as it is; for captions in memory an exact search over one block."""
+    """Make an exact search over captions in memory; `captions` itself if it is a search already."""
     if isinstance(captions, Gaussian):
         return ExactSearch(CaptionsInMemory(captions), progress=False)
     return captions
