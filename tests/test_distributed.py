@@ -151,7 +151,7 @@ def check_gather(rank, world, sizes):
     own = torch.tensor(float(rank + 1))
     assert distributed.sum_over_ranks(own).item() == sum(range(1, world + 1))
     assert own.item() == rank + 1, "the caller's value is left alone"
-    with pytest.raises(ValueError, match="don't match rank"):
+    with pytest.raises(ValueError, match="number of rows on this rank"):
         distributed.all_gather(rows, [9] * world)
 
 

@@ -32,20 +32,20 @@ def rank() -> int:
     return dist.get_rank() if is_distributed() else 0
 
 
-def gather_batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
+def gather_batch_sizes(num_rows: int, device: torch.device | str = "cpu") -> list[int]:
     """Exchange batch sizes. It synchronizes: call it once, not every step.
 
     Args:
-        local: Rows on this rank.
+        num_rows: Rows on this rank.
         device: Device of the exchange.
 
     Returns:
         Rows on each rank, in rank order.
     """
     if world_size() == 1:
-        return [local]
+        return [num_rows]
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world_size())]
-    dist.all_gather(sizes, torch.tensor([local], dtype=torch.int64, device=device))
+    dist.all_gather(sizes, torch.tensor([num_rows], dtype=torch.int64, device=device))
     return [int(size) for size in sizes]
 
 
@@ -58,13 +58,17 @@ def all_gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
 
     Returns:
         (sum of n_r, ...), in rank order.
+
+    Raises:
+        ValueError: `sizes` doesn't fit the number of ranks or the rows of this rank.
     """
     if world_size() == 1:
         return rows
     sizes = list(sizes) if sizes is not None else gather_batch_sizes(rows.shape[0], rows.device)
     if len(sizes) != world_size() or sizes[rank()] != rows.shape[0]:
         raise ValueError(
-            f"sizes {sizes} don't match rank {rank()} of {world_size()} with {rows.shape[0]} rows"
+            f"sizes {sizes} must have an entry for each of {world_size()} ranks, and entry {rank()} must be "
+            f"{rows.shape[0]}, the number of rows on this rank"
         )
     gathered: Tensor = _AllGather.apply(rows, sizes)
     return gathered
@@ -128,7 +132,7 @@ class _AllGather(torch.autograd.Function):
         return own_padded[: sizes[rank()]], None
 
 
-def _pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Append rows of zeros, so that there are `count` rows: collectives need equal sizes."""
-    missing = rows.new_zeros((count - rows.shape[0], *rows.shape[1:]))
-    return torch.cat([rows, missing])
+def _pad_rows(rows: Tensor, num_rows: int) -> Tensor:
+    """Append rows of zeros, so that there are `num_rows` rows: collectives need equal sizes."""
+    padding = rows.new_zeros((num_rows - rows.shape[0], *rows.shape[1:]))
+    return torch.cat([rows, padding])

@@ -268,7 +268,7 @@ def test_losses_reject_wrong_shapes(batch, temperature):
             loss(images, Gaussian(texts.mean[:, :4], texts.log_var[:, :4]), temperature)
         with pytest.raises(ValueError, match=r"\(rows, D\)"):
             loss(images[0], texts, temperature)
-        with pytest.raises(ValueError, match=r"texts are empty|are not within"):
+        with pytest.raises(ValueError, match=r"texts are empty|and 0 texts"):
             loss(images[:0], texts[:0], temperature)
         with pytest.raises(ValueError, match="uncertainty"):
             loss(images, MeanTrace(texts.mean, texts.uncertainty[:, None]), temperature)

@@ -147,7 +147,7 @@ def test_objective_rejects_missing_inputs(batch):
     objective, temperature = Objective(), LogitScaleBias.create()
     with pytest.raises(ValueError, match="masked_images is None"):
         objective(images, texts, temperature)
-    with pytest.raises(ValueError, match=r"masked_images=\.\.\.\): the number of masked views"):
+    with pytest.raises(ValueError, match=r"GlobalBatch\.masked_images is None"):
         objective(images, texts, temperature, **masked, batch=GlobalBatch(texts=texts))
     with pytest.raises(ValueError, match=r"images \(8, 5\) and texts \(7, 5\)"):
         objective(images, texts[:7], temperature, **masked)
@@ -198,7 +198,7 @@ def test_nonfinite_loss_raises(batch):
     images, texts, _ = batch
     objective = Objective(inclusion=0, masked=0)
     broken = Gaussian(images.mean, images.log_var + math.inf)
-    with pytest.raises(FloatingPointError, match=r"step 7: not finite.*vib_images"):
+    with pytest.raises(FloatingPointError, match=r"step 7.* not finite.*vib_images"):
         objective(broken, texts, LogitScaleBias.create()).check("step 7")
 
 

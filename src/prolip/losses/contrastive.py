@@ -19,7 +19,9 @@ from prolip.checks import forbid_double_backward
 from prolip.gaussian import Gaussian, compute_dtype
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
-"""Logits in memory at a time, if no chunk size is given."""
+"""Logits in memory at a time, by device type, if no chunk size is given."""
+OTHER_CHUNK_ELEMENTS = 2**22
+"""The same for other device types, whose memory is unknown."""
 
 MAX_LOGIT_SCALE = math.log(100.0)
 """Upper limit of the logit scale, as in CLIP."""
@@ -49,7 +51,7 @@ class LogitScaleBias:
 
     @classmethod
     def create(cls, scale: float = 10.0, bias: float = -10.0) -> LogitScaleBias:
-        """New parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
+        """Create trainable parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
 
         Args:
             scale: Initial scale of the logits; its logarithm is trained.
@@ -101,7 +103,7 @@ def ppcl(
         This rank's part of the loss, a scalar.
     """
     scale, bias = temperature.scale, temperature.logit_bias
-    total = _sigmoid_sum(images, texts, lambda z: -0.5 * z.uncertainty, scale, bias, offset, chunk)
+    total = _sum_sigmoid_losses(images, texts, lambda z: -0.5 * z.uncertainty, scale, bias, offset, chunk)
     return total / texts.mean.shape[0]
 
 
@@ -126,7 +128,7 @@ def siglip(
         Scalar, as for `ppcl`.
     """
     scale, bias = temperature.scale, temperature.logit_bias
-    total = _sigmoid_sum(
+    total = _sum_sigmoid_losses(
         images, texts, lambda z: z.mean.new_zeros(z.mean.shape[0]), scale, bias, offset, chunk
     )
     return total / texts.mean.shape[0]
@@ -155,13 +157,13 @@ def pml(
         Scalar, as for `ppcl`.
     """
 
-    def shift(z: HasMeanAndTrace) -> Tensor:
+    def compute_shift(z: HasMeanAndTrace) -> Tensor:
         """-(|mean|^2 + trace)/2 of each row, (rows,): with 2a as the scale, the logit is -a csd + b."""
         mean, uncertainty = _to_compute_dtype(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
     scale, bias = 2.0 * temperature.scale, temperature.logit_bias
-    total = _sigmoid_sum(images, texts, shift, scale, bias, offset, chunk)
+    total = _sum_sigmoid_losses(images, texts, compute_shift, scale, bias, offset, chunk)
     return 2.0 * total / texts.mean.shape[0] ** 2
 
 
@@ -173,7 +175,7 @@ def clip(
     offset: int = 0,
     rows: int | None = None,
 ) -> Tensor:
-    """CLIP's softmax loss on the means, both directions averaged.
+    """CLIP's softmax loss on the means: the mean of its two directions, image to text and text to image.
 
     Args:
         images: (m, D), of all ranks: a softmax over images needs all of them.
@@ -183,23 +185,23 @@ def clip(
         rows: Rows of this rank; None: all from `offset` on.
 
     Returns:
-        This rank's part of the loss, a scalar, divided by m.
+        This rank's part of the loss, a scalar: the sum over its rows, divided by m.
     """
     _check_shapes(images, texts)
-    count = texts.mean.shape[0]
-    own = slice(offset, count if rows is None else offset + rows)
-    if images.mean.shape[0] != count or not 0 <= own.start <= own.stop <= count:
+    num_texts = texts.mean.shape[0]
+    own_rows = slice(offset, num_texts if rows is None else offset + rows)
+    if images.mean.shape[0] != num_texts or not 0 <= own_rows.start <= own_rows.stop <= num_texts:
         raise ValueError(
-            f"rows {own.start} to {own.stop} are not within the {images.mean.shape[0]} images "
-            f"and {count} texts of all ranks"
+            f"clip needs as many images as texts, of all ranks, and this rank's rows {own_rows.start} to "
+            f"{own_rows.stop} among them: there are {images.mean.shape[0]} images and {num_texts} texts"
         )
-    target = torch.arange(own.start, own.stop, device=texts.mean.device)  # row i matches column i
+    target = torch.arange(own_rows.start, own_rows.stop, device=texts.mean.device)  # row i matches column i
     with torch.autocast(texts.mean.device.type, enabled=False):
         image_means, text_means, scale = _to_compute_dtype(images.mean, texts.mean, temperature.scale)
         image_means = image_means * scale
-        to_text = cross_entropy(image_means[own] @ text_means.mT, target, reduction="sum")
-        to_image = cross_entropy(text_means[own] @ image_means.mT, target, reduction="sum")
-    return 0.5 * (to_text + to_image) / count
+        to_text = cross_entropy(image_means[own_rows] @ text_means.mT, target, reduction="sum")
+        to_image = cross_entropy(text_means[own_rows] @ image_means.mT, target, reduction="sum")
+    return 0.5 * (to_text + to_image) / num_texts
 
 
 def _to_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -223,10 +225,10 @@ def _check_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
         raise ValueError("texts are empty: the loss of an empty batch is undefined")
 
 
-def _sigmoid_sum(
+def _sum_sigmoid_losses(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
-    shift: Callable[[HasMeanAndTrace], Tensor],
+    compute_shift: Callable[[HasMeanAndTrace], Tensor],
     scale: Tensor,
     bias: Tensor,
     offset: int,
@@ -234,8 +236,8 @@ def _sigmoid_sum(
 ) -> Tensor:
     """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias: a scalar.
 
-    y_ij is 1 for j = offset + i and -1 elsewhere. `shift` maps images or texts to their shifts (rows,); in PPCL it is
-    minus half the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
+    y_ij is 1 for j = offset + i and -1 elsewhere. `compute_shift` maps images or texts to their shifts (rows,); in PPCL
+    a shift is minus half the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
     """
     _check_shapes(images, texts)
     n, m = images.mean.shape[0], texts.mean.shape[0]
@@ -246,17 +248,19 @@ def _sigmoid_sum(
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, not {chunk}")
     if chunk is None:
-        chunk = max(1, CHUNK_ELEMENTS.get(images.mean.device.type, 2**22) // max(1, n))
+        chunk = max(1, CHUNK_ELEMENTS.get(images.mean.device.type, OTHER_CHUNK_ELEMENTS) // max(1, n))
     scale, bias = scale.reshape(()), bias.reshape(())  # foreign checkpoints may hold them as (1,)
     with torch.autocast(images.mean.device.type, enabled=False):
-        tensors = _to_compute_dtype(images.mean, shift(images), texts.mean, shift(texts), scale, bias)
+        tensors = _to_compute_dtype(
+            images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias
+        )
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk, with_grad)
+        total: Tensor = _SigmoidLossSum.apply(*tensors, offset, chunk, with_grad)
     return total
 
 
-class _SigmoidSum(torch.autograd.Function):
-    """The sum over pairs, a chunk of texts at a time, with its gradient taken in the same pass.
+class _SigmoidLossSum(torch.autograd.Function):
+    """Sum of the sigmoid losses of all pairs, a chunk of texts at a time, with its gradient taken in the same pass.
 
     d loss/d logit = sigmoid(logit) - [matched] is known as soon as the logit is, so that no logit is stored or
     computed twice: three matrix products in all, and memory for one chunk.
@@ -290,6 +294,7 @@ class _SigmoidSum(torch.autograd.Function):
             logits = logits.mul_(scale).add_(bias)
             matched = logits.diagonal(offset - start)  # the pairs (i, offset + i) in this chunk, as a view
             matched.neg_()  # -y logit: the sign differs on matched pairs only, so flip, sum, flip back
+            # above 40, softplus(x) is x even in float64 (torch's default of 20 is enough for float32 only)
             total += softplus(logits, threshold=40).sum()
             matched.neg_()
             if with_grad:

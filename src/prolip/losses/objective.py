@@ -63,16 +63,19 @@ class LossTerms:
         return torch.stack(list(self.weighted.values())).sum()
 
     def check(self, name: str = "the loss") -> LossTerms:
-        """Raise FloatingPointError if a term is not finite; returns self. Reads the data (synchronizes a GPU)."""
+        """Raise FloatingPointError if a term is not finite; returns self. Reads the data (synchronizes a GPU).
+
+        `name`: what the error message calls the loss.
+        """
         invalid = {term: value.item() for term, value in self.values.items() if not torch.isfinite(value)}
         if invalid:
-            raise FloatingPointError(f"{name}: not finite: {invalid}")
+            raise FloatingPointError(f"{name} has terms that are not finite: {invalid}")
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The paper's objective by default (1.28B headline row); any weighted sum of its terms and the baselines.
+    """A weighted sum of the paper's loss terms and the baselines'; by default, as the paper's 1.28B model was trained.
 
     A term of weight 0 is not computed. Terms are reported under the names of their weights, except `masked` and `vib`,
     which have one term for images and one for texts.
@@ -98,7 +101,9 @@ class Objective:
         require_choice(self.form, get_args(Form), "form")
         require_choice(self.reduction, get_args(Reduction), "reduction")
         if not 0.0 < self.c < math.inf or not math.isfinite(self.eps):
-            raise ValueError(f"c must be positive and finite, eps finite: not {self.c} and {self.eps}")
+            raise ValueError(
+                f"c must be positive and finite, and eps finite, not c {self.c} and eps {self.eps}"
+            )
         invalid = {name: weight for name, weight in self._weights().items() if not 0.0 <= weight < math.inf}
         if invalid:
             raise ValueError(f"weights must be finite and at least 0: {invalid}")
@@ -146,26 +151,26 @@ class Objective:
                 f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must both be (n, D)"
             )
         global_batch = batch or GlobalBatch(texts=texts, images=images)
-        count = global_batch.texts.mean.shape[0]
-        values = self._contrastive(images, global_batch, temperature)
+        num_pairs = global_batch.texts.mean.shape[0]  # on all ranks
+        values = self._compute_contrastive(images, global_batch, temperature)
         weights = {name: self._weights()[name] for name in values}
         if self.inclusion:
-            values["inclusion"] = self._inclusion(images, texts, count)
+            values["inclusion"] = self._compute_inclusion(images, texts, num_pairs)
             weights["inclusion"] = self.inclusion
         if self.masked:
             for name, pairs in (("masked_images", masked_images), ("masked_texts", masked_texts)):
-                values[name] = self._masked(name, pairs, batch)
+                values[name] = self._compute_masked_inclusion(name, pairs, batch)
                 weights[name] = self.masked
         if self.vib:
             for name, z in (("vib_images", images), ("vib_texts", texts)):
-                values[name] = regularizers.vib(z, count=count)
+                values[name] = regularizers.vib(z, count=num_pairs)
                 weights[name] = self.vib
         return LossTerms(values, weights)
 
-    def _contrastive(
+    def _compute_contrastive(
         self, images: Gaussian, batch: GlobalBatch, temperature: LogitScaleBias | Mapping[str, LogitScaleBias]
     ) -> dict[str, Tensor]:
-        """Unweighted values of the active contrastive terms, by name: this rank's parts.
+        """Compute the active contrastive terms: by name, unweighted, this rank's part of each.
 
         Raises ValueError if a term has no temperature, or if CLIP's softmax lacks the images of all ranks.
         """
@@ -193,13 +198,18 @@ class Objective:
                 )
         return values
 
-    def _masked(self, name: str, pairs: MaskedPairs | None, batch: GlobalBatch | None) -> Tensor:
-        """This rank's part of the inclusion loss of originals in their masked views.
+    def _compute_masked_inclusion(
+        self, name: str, pairs: MaskedPairs | None, batch: GlobalBatch | None
+    ) -> Tensor:
+        """Compute this rank's part of the inclusion loss of originals in their masked views, a scalar.
 
         Args:
             name: "masked_images" or "masked_texts": the field of `GlobalBatch` with their number on all ranks.
-            pairs: The masked views of this rank; None raises ValueError.
+            pairs: The masked views of this rank.
             batch: The global batch; None: there is one rank.
+
+        Raises:
+            ValueError: `pairs` is None, or `batch` lacks the number of masked views.
         """
         if pairs is None:
             raise ValueError(
@@ -207,11 +217,14 @@ class Objective:
             )
         count = getattr(batch, name) if batch else len(pairs.original)
         if count is None:
-            raise ValueError(f"GlobalBatch({name}=...): the number of masked views on all ranks is missing")
-        return self._inclusion(pairs.original, pairs.masked, count)
+            raise ValueError(f"GlobalBatch.{name} is None: set it to the number of masked views on all ranks")
+        return self._compute_inclusion(pairs.original, pairs.masked, count)
 
-    def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
-        """Inclusion loss of inner (n, D) in outer (n, D), by this objective's settings; `count`: pairs on all ranks."""
+    def _compute_inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
+        """Inclusion loss of inner (n, D) in outer (n, D) with this objective's c, eps, form and reduction: a scalar.
+
+        `count`: number of pairs on all ranks.
+        """
         return regularizers.inclusion(
             inner, outer, c=self.c, eps=self.eps, form=self.form, reduction=self.reduction, count=count
         )

@@ -45,7 +45,7 @@ def inclusion(
     """
     require_choice(form, get_args(Form), "form")
     require_choice(reduction, get_args(Reduction), "reduction")
-    inner, outer = _check_rows(inner, "inner"), _check_rows(outer, "outer")
+    inner, outer = _check_and_promote(inner, "inner"), _check_and_promote(outer, "outer")
     if inner.shape != outer.shape:
         raise ValueError(f"inner {tuple(inner.shape)} and outer {tuple(outer.shape)} must pair row by row")
     terms = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, form, eps)
@@ -64,14 +64,14 @@ def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
     Returns:
         This rank's part of the loss, a scalar.
     """
-    z = _check_rows(z, "z")
+    z = _check_and_promote(z, "z")
     return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _divisor(count, z)
 
 
-def _check_rows(z: Gaussian, name: str) -> Gaussian:
-    """Check the shape (n, D); returns the Gaussian with its mean in the dtype of log_var.
+def _check_and_promote(z: Gaussian, name: str) -> Gaussian:
+    """Return z, of shape (n, D), with its mean in the dtype of its log_var: bfloat16 is too coarse for differences.
 
-    bfloat16 is too coarse for differences of means. Raises ValueError with the name for another shape.
+    Raises ValueError, with `name`, for another shape.
     """
     if z.check_shapes(name).mean.ndim != 2:
         raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
@@ -79,5 +79,5 @@ def _check_rows(z: Gaussian, name: str) -> Gaussian:
 
 
 def _divisor(count: int | None, z: Gaussian) -> int:
-    """`count`, or the rows of z for None; at least 1, so that a rank without rows adds 0."""
+    """What sums over rows are divided by: `count`, or the rows of z for None; at least 1, so that 0 rows give 0."""
     return max(1, len(z) if count is None else count)
