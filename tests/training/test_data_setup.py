@@ -187,11 +187,11 @@ def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
     ("run", "world_size", "message"),
     [
         (config(), 1, "there is no data to train on: set data.source"),
-        (config(SIMPLE), 3, "batch_size 16 is not a multiple of the 3 ranks"),
+        (config(SIMPLE), 3, "batch_size 16 is not a multiple of the number of ranks, 3"),
         (
             config("scenes:simple,length=8"),
             1,
-            "^batch_size 16 is more than the 8 samples of the data: reduce it",
+            "^batch_size 16 is more than the 8 samples of data.source: reduce it",
         ),
         (
             config("pipe:cat a", SIMPLE, weights=(1.0, 99.0)),
@@ -245,7 +245,7 @@ def test_bad_held_out_samples_are_left_out(model, tmp_path):
 
 
 def test_too_few_held_out_samples(model, tmp_path):
-    with pytest.raises(ValueError, match="has 1 good samples; retrieval needs at least 2"):
+    with pytest.raises(ValueError, match=r"1 of its 4 samples can be used.* at least 2"):
         read_held_out_samples(held_out(pictures(tmp_path, good=(1,))), model)
     with pytest.raises(ValueError, match="is a stream"):
         read_held_out_samples(held_out("pipe:cat x.tar"), model)

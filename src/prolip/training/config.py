@@ -116,7 +116,10 @@ class DataConfig:
         require_fraction(self.max_bad_fraction, "max_bad_fraction")
         require_fraction(self.token_dropout, "token_dropout")
         if self.weights is not None and len(self.weights) != len(self.source):
-            raise ValueError(f"there are {len(self.weights)} weights for {len(self.source)} sources")
+            raise ValueError(
+                f"weights must have one number for each source: there are {len(self.weights)} for {len(self.source)} "
+                "sources"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,13 +301,17 @@ class HeldOutConfig:
     source: str | None = None
     """Shards, a table, scenes:simple,seed=1, ... None: no evaluation."""
     samples: int = 1000
-    """Number of samples that are read, from the first."""
+    """Number of samples that are read, from the first; at least 2."""
     every_steps: int = 1000
     """Steps between evaluations. There is one at the end, too."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
         require_positive_int(self.samples, "samples", maximum=100_000)
+        if self.samples < 2:
+            raise ValueError(
+                f"samples must be at least 2, not {self.samples}: retrieval needs a wrong caption beside the right one"
+            )
         require_positive_int(self.every_steps, "every_steps", maximum=2**40)
 
 
@@ -341,7 +348,7 @@ class TrainConfig:
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, not {self.seed!r}")
         if self.samples < self.batch_size:
-            raise ValueError(f"samples {self.samples} must be at least one batch_size, {self.batch_size}")
+            raise ValueError(f"samples must be at least batch_size, {self.batch_size}, not {self.samples}")
         if self.parallel.accumulation_steps > self.batch_size:
             raise ValueError(
                 f"parallel.accumulation_steps {self.parallel.accumulation_steps} is more than batch_size "
@@ -350,7 +357,7 @@ class TrainConfig:
         if sum(self.stage_steps[:-1]) >= self.steps:
             raise ValueError(
                 f"initial_stages have {sum(stage.samples for stage in self.initial_stages):,} samples: none of the "
-                f"run's {self.samples:,} samples is left for its own objective"
+                f"run's {self.samples:,} samples is left for its own objective. Reduce them, or raise samples"
             )
         if PurePath(self.out) == PurePath("."):
             raise ValueError("out must name a folder that belongs to the run alone, not the current folder")
@@ -362,17 +369,20 @@ class TrainConfig:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages, the run's own last; it has the samples that the initial stages leave."""
-        rest = max(1, self.samples - sum(stage.samples for stage in self.initial_stages))
-        return (*self.initial_stages, Stage(samples=rest, objective=self.objective, source=self.data.source))
+        """All stages: the initial ones, then the run's own objective and data for the samples that they leave."""
+        samples = self.samples - sum(stage.samples for stage in self.initial_stages)
+        return (
+            *self.initial_stages,
+            Stage(samples=samples, objective=self.objective, source=self.data.source),
+        )
 
     @property
     def stage_steps(self) -> tuple[int, ...]:
-        """Steps of each stage. A stage ends at the full batch that is nearest to its last sample."""
-        ends, seen = [0], 0  # the step after the last of each stage; samples up to there
+        """Number of steps of each of `stages`. A stage ends at the full batch that is nearest to its last sample."""
+        ends, seen_samples = [0], 0  # steps done at the end of each stage; samples seen until then
         for stage in self.initial_stages:
-            seen += stage.samples
-            ends.append(max(ends[-1] + 1, round(seen / self.batch_size)))
+            seen_samples += stage.samples
+            ends.append(max(ends[-1] + 1, round(seen_samples / self.batch_size)))
         ends.append(self.steps)
         return tuple(end - start for start, end in pairwise(ends))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +62,8 @@ def make_loader(
         )
     if config.batch_size % world_size:
         raise ValueError(
-            f"batch_size {config.batch_size} is not a multiple of the {world_size} ranks: each needs as many samples"
+            f"batch_size {config.batch_size} is not a multiple of the number of ranks, {world_size}: choose "
+            "a multiple, so that each rank has equally many samples"
         )
     weights = config.data.weights if specs == config.data.source else None
     preprocessor = _make_preprocessor(config.data, model)
@@ -70,7 +72,7 @@ def make_loader(
         sources = [_open_source(spec, config.data) for spec in specs]
         _require_enough_samples(config.batch_size, sources)
         return factory.make_file_loader(sources, weights)
-    counts = _count_per_source(specs, weights, config.batch_size // world_size)
+    counts = _count_samples_per_source(specs, weights, config.batch_size // world_size)
     # each source has a loader of its own: they share the worker processes, at least one each unless workers is 0
     workers = max(config.data.workers // len(specs), min(config.data.workers, 1))
     loaders = [
@@ -84,7 +86,7 @@ def make_loader(
 
 
 def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, list[str]] | None:
-    """Read the first `held_out.samples` good samples of the held-out data, preprocessed as for evaluation.
+    """Read the first `held_out.samples` samples of the held-out data that aren't bad, preprocessed as for evaluation.
 
     Args:
         config: `held_out` names the data; `data` defines how to read it.
@@ -94,38 +96,40 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
         Pixels, uint8 (n, 3, S, S), and the longest caption of each sample; None if there is no held-out data.
 
     Raises:
-        ValueError: The data is a stream, or has fewer than 2 good samples.
+        ValueError: The data is a stream, or has fewer than 2 samples that aren't bad.
     """
     spec = config.held_out.source
     if spec is None:
         return None
     if is_stream(spec):
         raise ValueError(
-            f"held_out.source {redact_secrets(spec)} is a stream, but held-out data must be files or generated"
+            f"held_out.source {redact_secrets(spec)} is a stream, but held-out data must be files or generated data"
         )
     source = _open_source(spec, config.data)
     preprocessor = Preprocessor(
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
         max_pixels=config.data.max_pixels,
     )  # fmt: skip
-    good: list[TrainingSample] = []
+    samples: list[TrainingSample] = []
     for index in range(len(source)):
-        if len(good) == config.held_out.samples:
+        if len(samples) == config.held_out.samples:
             break
         try:
             # nothing is drawn without augmentation, so any seed will do
-            good.append(preprocessor.process(source.read(index), 0))
+            samples.append(preprocessor.process(source.read(index), 0))
         except BadSampleError:
             continue
-    if len(good) < 2:
+    if len(samples) < 2:
+        name = redact_secrets(spec)
         raise ValueError(
-            f"held_out.source {spec} has {len(good)} good samples; retrieval needs at least 2 (see prolip data check)"
+            f"held_out.source {name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
+            f"least 2. `prolip data check {shlex.quote(name)}` reports its bad samples"
         )
-    return torch.stack([item.pixels for item in good]), [item.caption for item in good]
+    return torch.stack([sample.pixels for sample in samples]), [sample.caption for sample in samples]
 
 
 def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
-    """Describe each source of each stage for the run folder.
+    """Describe each source of each stage, for config.json of the run folder. Opens the data, which indexes shards.
 
     Args:
         config: The run.
@@ -134,15 +138,15 @@ def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
         Dicts with the source (without secrets), its number of samples (None for a stream) and its fingerprint.
     """
     specs = dict.fromkeys(spec for stage in config.stages for spec in stage.source or config.data.source)
-    found = []
+    descriptions = []
     for spec in specs:
         if is_stream(spec):
             samples, fingerprint = None, _open_stream(spec, config.data).fingerprint()
         else:
             source = _open_source(spec, config.data)
             samples, fingerprint = len(source), source.fingerprint()
-        found.append({"source": redact_secrets(spec), "samples": samples, "fingerprint": fingerprint})
-    return found
+        descriptions.append({"source": redact_secrets(spec), "samples": samples, "fingerprint": fingerprint})
+    return descriptions
 
 
 class _LoaderFactory:
@@ -169,7 +173,9 @@ class _LoaderFactory:
             sources: Files that are mixed sample by sample.
             weights: Fraction of samples from each source; None: in proportion to their sizes.
         """
-        return self._make_loader(sources, self.config.batch_size, weights, None, self.config.data.workers)
+        return self._make_random_access_loader(
+            sources, self.config.batch_size, weights, None, self.config.data.workers
+        )
 
     def make_source_loader(self, spec: str, count: int, workers: int) -> BaseLoader:
         """A loader of one source's part of each batch; an epoch is the whole stage, so that all sources end together.
@@ -179,33 +185,38 @@ class _LoaderFactory:
             count: Samples of this source in each rank's batch.
             workers: Worker processes of this loader.
         """
-        data, samples = self.config.data, self.steps * count * self.world_size
+        data, samples_per_epoch = self.config.data, self.steps * count * self.world_size
         if not is_stream(spec):
-            return self._make_loader(
-                [_open_source(spec, data)], count * self.world_size, None, samples, workers
+            return self._make_random_access_loader(
+                [_open_source(spec, data)], count * self.world_size, None, samples_per_epoch, workers
             )
         return StreamLoader(
-            _open_stream(spec, data), self.preprocessor, batch_size=count, samples_per_epoch=samples,
+            _open_stream(spec, data), self.preprocessor, batch_size=count, samples_per_epoch=samples_per_epoch,
             seed=self.config.seed, num_workers=workers, rank=self.rank, world_size=self.world_size,
             max_bad_fraction=data.max_bad_fraction,
         )  # fmt: skip
 
-    def _make_loader(
+    def _make_random_access_loader(
         self,
         sources: Sequence[Source],
-        global_batch: int,
+        global_batch_size: int,
         weights: Sequence[float] | None,
-        samples: int | None,
+        samples_per_epoch: int | None,
         workers: int,
     ) -> Loader:
-        """A loader of files, in which bad samples are replaced by good ones.
+        """A loader of sources that can be read at any index; other samples of theirs replace bad ones.
 
-        `global_batch`: samples per batch over all ranks. `samples`: samples per epoch; None: one pass over the
-        sources.
+        Args:
+            sources: Sources that are mixed sample by sample.
+            global_batch_size: Samples per batch over all ranks.
+            weights: Fraction of samples from each source; None: in proportion to their sizes.
+            samples_per_epoch: Samples per epoch over all ranks; None: one pass over the sources.
+            workers: Worker processes.
         """
         data = self.config.data
         return Loader(
-            sources, self.preprocessor, global_batch_size=global_batch, weights=weights, samples_per_epoch=samples,
+            sources, self.preprocessor, global_batch_size=global_batch_size, weights=weights,
+            samples_per_epoch=samples_per_epoch,
             seed=self.config.seed, window=data.shuffle_window, num_workers=workers, rank=self.rank,
             world_size=self.world_size, on_bad="replace", max_bad_fraction=data.max_bad_fraction,
         )  # fmt: skip
@@ -216,7 +227,7 @@ def _require_enough_samples(batch_size: int, sources: Sequence[Source]) -> None:
     samples = sum(map(len, sources))
     if samples < batch_size:
         raise ValueError(
-            f"batch_size {batch_size} is more than the {samples} samples of the data: reduce it, or add data"
+            f"batch_size {batch_size} is more than the {samples} samples of data.source: reduce it, or add data"
         )
 
 
@@ -250,8 +261,10 @@ def _open_stream(spec: str, data: DataConfig) -> TarStream:
     return TarStream(spec, captions, DEFAULT_IMAGES if data.image is None else (data.image,))
 
 
-def _count_per_source(specs: Sequence[str], weights: Sequence[float] | None, batch_size: int) -> list[int]:
-    """How many samples of each rank's batch each source gives, by largest remainder.
+def _count_samples_per_source(
+    specs: Sequence[str], weights: Sequence[float] | None, batch_size: int
+) -> list[int]:
+    """Divide the samples of a rank's batch among the sources in proportion to their weights, by largest remainder.
 
     Args:
         specs: S sources.
@@ -259,7 +272,7 @@ def _count_per_source(specs: Sequence[str], weights: Sequence[float] | None, bat
         batch_size: Samples of a rank's batch.
 
     Returns:
-        S counts, which add up to `batch_size`.
+        The number of samples of each source in a rank's batch: S numbers, which add up to `batch_size`.
 
     Raises:
         ValueError: A weight is not positive, or a source would give no sample.
@@ -267,12 +280,11 @@ def _count_per_source(specs: Sequence[str], weights: Sequence[float] | None, bat
     names = [redact_secrets(spec) for spec in specs]
     # in 65536ths, as for files: it also checks the weights
     shares = count_per_block([1.0] * len(specs) if weights is None else weights, names)
-    counts = apportion(shares.tolist(), batch_size)
-    for count, name in zip(counts.tolist(), names, strict=True):
+    counts: list[int] = apportion(shares.tolist(), batch_size).tolist()
+    for count, name in zip(counts, names, strict=True):
         if count == 0:
             raise ValueError(
-                f"{name}: its part of a rank's batch of {batch_size} is less than one sample; raise its weight "
-                "or batch_size"
+                f"{name}: its part of a rank's batch of {batch_size} is less than one sample; raise its weight in "
+                "data.weights, or batch_size"
             )
-    found: list[int] = counts.tolist()
-    return found
+    return counts
