@@ -97,9 +97,9 @@ def test_masked_texts():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_stage_shows_an_unseen_pair(variant, level):
     worlds = [source.world for source in sources(config(f"variant={variant}", f"level={level}"))]
-    assert worlds[:2] == [get_world("single", miniature.UNSEEN)] * 2
-    assert set(worlds[2:]) == {get_world(level, miniature.UNSEEN)}
-    unseen = get_unseen_pairs(miniature.UNSEEN)
+    assert worlds[:2] == [get_world("single", miniature.NUM_UNSEEN)] * 2
+    assert set(worlds[2:]) == {get_world(level, miniature.NUM_UNSEEN)}
+    unseen = get_unseen_pairs(miniature.NUM_UNSEEN)
     assert len(unseen) == 8
     for world in set(worlds):
         drawn = [world.draw_scene(0, index) for index in range(300)]
@@ -137,7 +137,7 @@ def test_held_out_captions_are_complete():
     for level in ("simple", "hard"):
         run = config(f"level={level}")
         source = open_data(run.held_out.source)
-        assert source.world == get_world(level, miniature.UNSEEN)
+        assert source.world == get_world(level, miniature.NUM_UNSEEN)
         assert source.seed != sources(run)[-1].seed
         for index in range(50):
             scene = source.world.draw_scene(source.seed, index)

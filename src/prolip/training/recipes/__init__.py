@@ -64,8 +64,9 @@ class Recipe:
         """
         from prolip.training import overrides
 
-        own, rest = overrides.take_keys(args, list(self.parameters))
-        return overrides.apply_overrides(self._make_config(own), rest, f"prolip train {self.name}")
+        recipe_values, other_args = overrides.take_keys(args, list(self.parameters))
+        config = self._make_config(recipe_values)
+        return overrides.apply_overrides(config, other_args, f"prolip train {self.name}")
 
     def print_help(self) -> None:
         """Print the description of the recipe, its own keys, and the keys of every run."""
@@ -77,11 +78,11 @@ class Recipe:
         print()
         overrides.print_keys(self._make_config({}), f"prolip train {self.name}")
 
-    def _make_config(self, own: dict[str, str]) -> TrainConfig:
+    def _make_config(self, recipe_values: dict[str, str]) -> TrainConfig:
         """Call the recipe's function, and set the run folder to runs/NAME if it sets none.
 
         Args:
-            own: The recipe's own keys that the user set, with their values as text.
+            recipe_values: The recipe's own keys that the user set, with their values as text.
 
         Raises:
             ValueError: A value has the wrong type, or the function fails or returns something else than a
@@ -91,8 +92,10 @@ class Recipe:
 
         from prolip.training.config import TrainConfig
 
-        arguments = {name: _parse_value(value, self.parameters[name][0], name) for name, value in own.items()}
-        with _reported_with_line(self.file):
+        arguments = {
+            name: _parse_value(text, self.parameters[name][0], name) for name, text in recipe_values.items()
+        }
+        with _report_errors_with_line(self.file):
             config = self.make(**arguments)
         if not isinstance(config, TrainConfig):
             raise ValueError(
@@ -132,24 +135,24 @@ def load_recipe(name_or_path: str) -> Recipe:
         FileNotFoundError: There is no such recipe or file.
         ValueError: The file fails, or has no function recipe() whose arguments all have a default and a simple type.
     """
-    path = _find_file(name_or_path)
+    path = _find_recipe_file(name_or_path)
     is_packaged = path.parent == FOLDER
     file = None if is_packaged else path
-    module = import_module(f"prolip.training.recipes.{path.stem}") if is_packaged else _execute(path)
+    module = import_module(f"prolip.training.recipes.{path.stem}") if is_packaged else _execute_file(path)
     make = getattr(module, "recipe", None)
     if not callable(make):
-        raise ValueError(f"{path} has no function recipe() that returns a TrainConfig")
+        raise ValueError(f"{path} must define a function recipe() that returns a TrainConfig")
     for parameter in inspect.signature(make).parameters.values():
         if parameter.default is parameter.empty:
             raise ValueError(f"{path}: the argument {parameter.name} of recipe() needs a default")
     recipe = Recipe(path.stem, inspect.cleandoc(module.__doc__ or ""), make, file)
-    with _reported_with_line(file):
+    with _report_errors_with_line(file):
         for name, (kind, _) in recipe.parameters.items():
             _require_supported_type(kind, name)
     return recipe
 
 
-def _execute(path: Path) -> ModuleType:
+def _execute_file(path: Path) -> ModuleType:
     """Execute a user's file as a module. It is put into sys.modules, where dataclasses look up their module.
 
     Raises:
@@ -157,11 +160,11 @@ def _execute(path: Path) -> ModuleType:
     """
     module = ModuleType(f"recipe {next(_MODULE_NUMBERS)} {path.stem}")
     module.__file__ = str(path)
-    content = path.read_bytes()
+    code = path.read_bytes()
     sys.modules[module.__name__] = module
     try:
-        with _reported_with_line(path):
-            exec(compile(content, str(path), "exec"), module.__dict__)
+        with _report_errors_with_line(path):
+            exec(compile(code, str(path), "exec"), module.__dict__)
     except BaseException:
         del sys.modules[module.__name__]
         raise
@@ -169,7 +172,7 @@ def _execute(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _reported_with_line(file: Path | None) -> Iterator[None]:
+def _report_errors_with_line(file: Path | None) -> Iterator[None]:
     """Turn any error inside the `with` block, also SystemExit, into a ValueError that names file and line.
 
     Args:
@@ -186,7 +189,7 @@ def _reported_with_line(file: Path | None) -> Iterator[None]:
 
 
 def _locate_error(error: BaseException, file: str) -> tuple[int | None, str]:
-    """The line of a file where an error was raised, None if it wasn't in that file, and the error's message."""
+    """(line, message) of an error: the line of `file` that raised it or called what did; None if none of `file` did."""
     if isinstance(error, SyntaxError) and error.filename in (file, None, "<string>"):
         return error.lineno, error.msg
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -212,18 +215,18 @@ def load_run_recipe(folder: Path) -> Recipe:
     return Recipe(str(folder), f"The run in {folder}.", lambda: config)
 
 
-def _find_file(name_or_path: str) -> Path:
+def _find_recipe_file(name_or_path: str) -> Path:
     """The file of a recipe of the package or of a user (see `load_recipe`); FileNotFoundError if there is none."""
-    known = list_recipes()
-    if name_or_path in known:
+    recipes = list_recipes()
+    if name_or_path in recipes:
         return FOLDER / f"{name_or_path}.py"
     path = Path(name_or_path)
     if path.is_file() and path.suffix == ".py":
         return path
-    if path.parent.name == "recipes" and path.suffix == ".py" and path.stem in known:
+    if path.parent.name == "recipes" and path.suffix == ".py" and path.stem in recipes:
         return FOLDER / path.name
     raise FileNotFoundError(
-        f"there is no recipe, .py file or run folder {name_or_path}; the recipes are {', '.join(known)}"
+        f"there is no recipe, .py file or run folder {name_or_path}; the recipes are {', '.join(recipes)}"
     )
 
 
@@ -234,15 +237,15 @@ def _read_docstring(path: Path) -> str:
 
 def _require_supported_type(kind: Any, name: str) -> None:
     """Raise a ValueError if the command line can't parse the type hint `kind` of the argument `name`."""
-    plain, _ = _without_none(kind)
-    if get_origin(plain) is not Literal and plain not in (bool, int, float, str):
+    required_kind, _ = _split_off_none(kind)
+    if get_origin(required_kind) is not Literal and required_kind not in (bool, int, float, str):
         raise ValueError(
             f"recipe(): {name} must be a Literal, bool, int, float or str (or one of these | None), not {kind}"
         )
 
 
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    """Split None off a type hint: int | None -> (int, True); any other type -> (that type, False)."""
+def _split_off_none(kind: Any) -> tuple[Any, bool]:
+    """Split None off a type hint: int | None -> (int, True). A hint without None is returned with False."""
     members = [member for member in get_args(kind) if member is not NoneType]
     if get_origin(kind) in (Union, UnionType) and len(members) == 1:
         return members[0], True
@@ -250,8 +253,8 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _list_choices(kind: Any) -> list[str]:
-    """The values that the command line accepts for a type hint, for the help: choices, or the name of the type."""
-    kind, may_be_none = _without_none(kind)
+    """List what the command line accepts for a type hint, for the help: the choices, or the name of the type."""
+    kind, may_be_none = _split_off_none(kind)
     if may_be_none:
         return [*_list_choices(kind), "None"]
     if get_origin(kind) is Literal:
@@ -270,7 +273,7 @@ def _parse_value(text: str, kind: Any, name: str) -> Any:
     Raises:
         ValueError: The text is no value of this type.
     """
-    kind, may_be_none = _without_none(kind)
+    kind, may_be_none = _split_off_none(kind)
     if may_be_none and text == "None":
         return None
     if get_origin(kind) is Literal:
@@ -283,5 +286,5 @@ def _parse_value(text: str, kind: Any, name: str) -> Any:
         except ValueError:
             raise ValueError(f"{name}={text}: expected a value of type {kind.__name__}") from None
     if text not in choices:
-        raise ValueError(f"{name}={text}: it must be one of {', '.join(choices)}")
+        raise ValueError(f"{name}={text}: the value must be one of {', '.join(choices)}")
     return choices[text]

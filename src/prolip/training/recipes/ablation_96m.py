@@ -42,8 +42,8 @@ def recipe(row: Row = "prolip") -> TrainConfig:
         out=f"runs/ablation_96m/{row}",
         samples=96_000_000,
         batch_size=4096,
-        model=_model(row),
-        objective=_objective(row),
+        model=_make_model_spec(row),
+        objective=_make_objective(row),
         optimizer=OptimizerConfig(
             lr=5e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.2, warmup_steps=10_000
         ),
@@ -51,7 +51,7 @@ def recipe(row: Row = "prolip") -> TrainConfig:
     )
 
 
-def _model(row: Row) -> ModelSpec:
+def _make_model_spec(row: Row) -> ModelSpec:
     """The row's ViT-B/16: source of its log-variances, and for rows with CLIP the scale that CLIP starts with."""
     uncertainty: Uncertainty = "token"
     if row in ("clip", "pml-clip-multihead"):
@@ -66,8 +66,8 @@ def _model(row: Row) -> ModelSpec:
     return ModelSpec(tokenizer="timm/ViT-B-16-SigLIP", uncertainty=uncertainty)
 
 
-def _objective(row: Row) -> Objective:
-    """Weights of the row's loss terms."""
+def _make_objective(row: Row) -> Objective:
+    """The row's objective: the loss terms that its name lists (prolip: all of the paper's), by the paper's weights."""
     return Objective(
         ppcl=float("ppcl" in row or row == "prolip"),
         pml=float("pml" in row),

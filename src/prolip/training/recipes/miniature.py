@@ -51,13 +51,13 @@ Variant = Literal[
     "pml-alone",
 ]  # fmt: skip
 SAMPLES = {"minutes": 250_000, "hour": 1_200_000, "night": 12_000_000}
-"""By scale. One core processes 500 to 700 per second."""
+"""Number of samples, by scale. One core processes 500 to 700 per second."""
 POSITION_STAGE, SOFTMAX_STAGE, INCLUSION_STAGE = 0.12, 0.18, 0.15
 """Fractions of the samples: the first stage (positions), the softmax alone, the softmax with inclusion terms."""
 LEARNED_SCALE = ("clip", "siglip", "ppcl-alone", "pml-alone")
-"""Variants that learn their scale. That of the others stays fixed: they are compared with the headline variant."""
-UNSEEN = 8
-"""Pairs of a color and a shape that no training scene shows."""
+"""Variants that learn their scale. In the others it stays near its initial value, as in the variant prolip."""
+NUM_UNSEEN = 8
+"""Number of pairs of a color and a shape that no training scene shows."""
 
 
 def recipe(
@@ -67,31 +67,32 @@ def recipe(
     samples: int | None = None,
     batch_size: int = 128,
 ) -> TrainConfig:
-    """The run of a variant, in runs/miniature; a variant or level that is not the default is appended to the name.
+    """The run of a variant. Its folder is runs/miniature, followed by -VARIANT and -LEVEL where these are no defaults.
 
     Args:
-        variant: What is changed, as above.
+        variant: What is changed, as the description of this file says.
         scale: Length of the run, see `SAMPLES`.
         level: Difficulty of the scenes.
         samples: Samples seen in total; None: those of `scale`.
         batch_size: Samples per step.
     """
     samples = SAMPLES[scale] if samples is None else samples
-    words = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
-    held_out = f"scenes:{level},size=48,unseen={UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
+    name_parts = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
+    held_out = f"scenes:{level},size=48,unseen={NUM_UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
     return TrainConfig(
-        out=f"runs/{'-'.join(filter(None, words))}",
+        out=f"runs/{'-'.join(filter(None, name_parts))}",
         samples=samples,
         batch_size=batch_size,
-        model=_model(variant, batch_size),
+        model=_make_model_spec(variant, batch_size),
         data=DataConfig(
-            source=_scene_source(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
+            source=_make_scene_source(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
         ),
-        objective=_objective(variant),
-        initial_stages=_stages(variant, samples),
-        masking=MaskingConfig(image_fraction=1 / 8, text_fraction=1 / 2, method=_masking_method(variant)),
+        objective=_make_objective(variant),
+        initial_stages=_make_initial_stages(variant, samples),
+        masking=MaskingConfig(image_fraction=1 / 8, text_fraction=1 / 2, method=_choose_masking_method(variant)),
         optimizer=OptimizerConfig(
             lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup_steps=50, final_lr_fraction=0.02, grad_clip_norm=1.0,
+            # 10: scale and bias are learned, faster than the weights; 0.03: they stay nearly fixed
             temperature_lr_multiplier=10.0 if variant in LEARNED_SCALE else 0.03,
         ),
         log=LogConfig(every_steps=20),
@@ -99,25 +100,25 @@ def recipe(
     )  # fmt: skip
 
 
-def _scene_source(world: str, *more: str) -> tuple[str, ...]:
-    """The address of practically endless training scenes, for `data.source`.
+def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
+    """A source of training scenes, practically endless, for `DataConfig.source` or `Stage.source`.
 
     Args:
         world: simple, hard, or single: scenes of one object.
-        more: More settings of the scenes, as "key=value".
+        extra_settings: Settings of the scenes beside those below, as "key=value" (docs/data.md).
     """
     settings = (
         f"scenes:{world}",
         "size=48",
-        f"unseen={UNSEEN}",
+        f"unseen={NUM_UNSEEN}",
         "length=100000000",
         "captions=1",
         "levels=0.1/0.2/0.4/0.3",
     )
-    return (",".join((*settings, "complete=0.5", "general=true", *more)),)
+    return (",".join((*settings, "complete=0.5", "general=true", *extra_settings)),)
 
 
-def _model(variant: Variant, batch_size: int) -> ModelSpec:
+def _make_model_spec(variant: Variant, batch_size: int) -> ModelSpec:
     """The miniature model; clip and siglip have no variances, and clip, which is trained with a softmax, no bias."""
     spec = ModelSpec(
         size="miniature", tokenizer="scenes", init_scale=10.0, init_logit_bias=-math.log(batch_size)
@@ -127,49 +128,57 @@ def _model(variant: Variant, batch_size: int) -> ModelSpec:
             return replace(spec, uncertainty="none", contrastive_loss="softmax", init_logit_bias=None)
         case "siglip":
             return replace(spec, uncertainty="none")
-    return spec
+        case _:
+            return spec
 
 
-def _objective(variant: Variant) -> Objective:
-    """Loss terms of a variant in its last stage."""
+def _make_objective(variant: Variant) -> Objective:
+    """The objective of a variant in its last stage."""
+    # c 50: a large c keeps the margins of inclusion small, so that PPCL and VIB can be satisfied, too; with a small one
+    # variances run away during the softmax (docs/miniature.md). eps -100, the paper's advice for later work, all but
+    # removes the term of H that depends on the means.
     full = Objective(inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0)
-    alone = replace(full, inclusion=0.0, masked=0.0)
+    without_inclusion = replace(full, inclusion=0.0, masked=0.0)
     match variant:
         case "clip":
-            return replace(alone, ppcl=0.0, clip=1.0, vib=0.0)
+            return replace(without_inclusion, ppcl=0.0, clip=1.0, vib=0.0)
         case "siglip":
-            return replace(alone, ppcl=0.0, siglip=1.0, vib=0.0)
+            return replace(without_inclusion, ppcl=0.0, siglip=1.0, vib=0.0)
         case "pml-alone":
-            return replace(alone, ppcl=0.0, pml=1.0)
-        case "ppcl-alone" | "no-inclusion":
-            return alone
+            return replace(without_inclusion, ppcl=0.0, pml=1.0)
+        case "ppcl-alone" | "no-inclusion":  # they differ only in their initial stages and in LEARNED_SCALE
+            return without_inclusion
         case "image-in-text":
             return replace(full, masked=0.0)
         case "whole-in-masked":
             return replace(full, inclusion=0.0)
-    return full
+        case _:  # prolip, mask and drop: they differ in how texts lose tokens, not in their objective
+            return full
 
 
-def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
-    """The stages before the last: twice the softmax on single objects, then the softmax with the inclusion terms.
+def _make_initial_stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
+    """The stages before the last: two of CLIP's softmax on single objects, then the softmax with the inclusion terms.
 
-    The variants that train one loss alone have that loss in the first two stages and no third, and clip has no third.
+    ppcl-alone and pml-alone have their own loss in the first two stages. Neither they nor clip have the third.
     """
-    objective = _objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
-    first = (
+    objective = _make_objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
+    single_object_stages = (
         Stage(
             samples=round(POSITION_STAGE * samples),
             objective=objective,
-            source=_scene_source("single", "placed=0.5"),
+            source=_make_scene_source("single", "placed=0.5"),
         ),
-        Stage(samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_scene_source("single")),
+        Stage(
+            samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_make_scene_source("single")
+        ),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
-        return first
-    softmax_with_inclusion = replace(_objective(variant), ppcl=0.0, siglip=0.0, clip=1.0, vib=0.0)
-    return *first, Stage(samples=round(INCLUSION_STAGE * samples), objective=softmax_with_inclusion)
+        return single_object_stages
+    softmax_with_inclusion = replace(_make_objective(variant), ppcl=0.0, siglip=0.0, clip=1.0, vib=0.0)
+    inclusion_stage = Stage(samples=round(INCLUSION_STAGE * samples), objective=softmax_with_inclusion)
+    return *single_object_stages, inclusion_stage
 
 
-def _masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
+def _choose_masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
     """How a text's masked view is made; see `MaskingConfig.method`."""
     return "mask" if variant == "mask" else "drop" if variant == "drop" else "general"
