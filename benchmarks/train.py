@@ -218,7 +218,8 @@ class PackageStep:
         self.optimizer.zero_grad()
         views = draw_masked_views(
             self.batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches,
-            seed=config.seed, step=step, batch_size=config.batch_size, first=0, general=self.batch.general_token_ids,
+            seed=config.seed, step=step, batch_size=config.batch_size, first_row=0,
+            general_ids=self.batch.general_token_ids,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
         gradients_at = time.perf_counter()

@@ -29,7 +29,7 @@ def draw_views(ours, masking):
     config = ours.module.model.config
     return draw_masked_views(
         ours.batch.token_ids, masking, config.text.tokenizer, config.image.num_patches,
-        seed=0, step=STEP, batch_size=len(ours.batch), first=0, general=ours.batch.general_token_ids,
+        seed=0, step=STEP, batch_size=len(ours.batch), first_row=0, general_ids=ours.batch.general_token_ids,
     )  # fmt: skip
 
 

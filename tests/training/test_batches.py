@@ -8,7 +8,7 @@ from prolip.losses.objective import Objective
 from prolip.model.create import create
 from prolip.scenes import make_tokenizer
 from prolip.training import batches as batches_module
-from prolip.training.batches import BatchStream, find_stage_steps, get_stage
+from prolip.training.batches import BatchStream, find_data_spans, get_stage
 from prolip.training.config import DataConfig, Stage, TrainConfig
 
 A, B = "scenes:simple,size=32,length=40", "scenes:simple,size=32,length=40,seed=9"
@@ -30,7 +30,11 @@ def keys(batches, steps):
 
 def test_stages_on_the_same_data_are_one_span():
     run = config(Stage(samples=16), Stage(samples=16, source=(B,)), Stage(samples=16, source=(B,)))
-    assert [(span.source, span.steps) for span in find_stage_steps(run)] == [((A,), 2), ((B,), 4), ((A,), 6)]
+    assert [(span.source, span.num_steps) for span in find_data_spans(run)] == [
+        ((A,), 2),
+        ((B,), 4),
+        ((A,), 6),
+    ]
 
 
 def test_stage_at_each_step():

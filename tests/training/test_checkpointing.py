@@ -241,7 +241,7 @@ def test_a_full_disk_says_what_to_do_and_harms_no_other_checkpoint(tmp_path, mon
 )
 def test_another_model_is_a_sentence(tmp_path, name, value):
     path = save(tmp_path, 5)
-    with pytest.raises(ValueError, match=r"step-000000005 .*Remove it"):
+    with pytest.raises(ValueError, match=r"step-000000005 .*Remove that folder"):
         checkpointing.load_checkpoint(path, {**tensors(), name: value})
 
 

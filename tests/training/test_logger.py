@@ -39,11 +39,11 @@ def test_the_clock_tells_speed_and_waiting_since_the_last_reading(hour):
         with clock.wait_for_data():
             hour.now += 1
         hour.now += 3
-    assert clock.read(8) == {"samples_per_second": 2.0, "data_wait": 0.25}
+    assert clock.read_and_reset(8) == {"samples_per_second": 2.0, "data_wait": 0.25}
     with clock.wait_for_data():
         hour.now += 1
     hour.now += 1
-    assert clock.read(8) == {"samples_per_second": 4.0, "data_wait": 0.5}
+    assert clock.read_and_reset(8) == {"samples_per_second": 4.0, "data_wait": 0.5}
     assert clock.seconds_since_save() == 14
     clock.mark_save()
     hour.now += 5

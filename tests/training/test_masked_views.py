@@ -32,7 +32,7 @@ def draw(ids=None, masking=None, rules=RULES, *, seed=0, step=0, batch=BATCH, fi
     ids = texts(batch) if ids is None else ids
     masking = MaskingConfig() if masking is None else masking
     return draw_masked_views(
-        ids, masking, rules, PATCHES, seed=seed, step=step, batch_size=batch, first=first
+        ids, masking, rules, PATCHES, seed=seed, step=step, batch_size=batch, first_row=first
     )
 
 
@@ -255,7 +255,15 @@ def with_general(rows=BATCH):
 def test_the_twin_is_the_more_general_caption_where_there_is_one():
     masking = MaskingConfig(method="general", text_fraction=0.5)
     twins = draw_masked_views(
-        texts(), masking, RULES, PATCHES, seed=0, step=2, batch_size=BATCH, first=0, general=with_general()
+        texts(),
+        masking,
+        RULES,
+        PATCHES,
+        seed=0,
+        step=2,
+        batch_size=BATCH,
+        first_row=0,
+        general_ids=with_general(),
     )
     masked = draw(masking=replace(masking, method="mask"), step=2)
     assert twins.total_texts == masked.total_texts == 24
@@ -267,12 +275,14 @@ def test_the_twin_is_the_more_general_caption_where_there_is_one():
 def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
     masking, general = MaskingConfig(method="general", text_fraction=0.5), with_general()
     options = {"seed": 1, "step": 3, "batch_size": BATCH}
-    whole = texts_of(draw_masked_views(texts(), masking, RULES, PATCHES, first=0, general=general, **options))
+    whole = texts_of(
+        draw_masked_views(texts(), masking, RULES, PATCHES, first_row=0, general_ids=general, **options)
+    )
     parts = {}
     for first in range(0, BATCH, 12):
         rows = slice(first, first + 12)
         drawn = draw_masked_views(
-            texts()[rows], masking, RULES, PATCHES, first=first, general=general[rows], **options
+            texts()[rows], masking, RULES, PATCHES, first_row=first, general_ids=general[rows], **options
         )
         parts |= texts_of(drawn, first)
     assert parts == whole

@@ -82,12 +82,12 @@ def test_readers_skip_a_half_written_line_only_at_the_end(tmp_path):
     path.write_text('{"step": 1}\n{"step": 2, "loss": 0.')
     assert read_metrics(tmp_path) == [{"step": 1}]
     path.write_text('{"step": 1}\n{"step": \n{"step": 3}\n')
-    with pytest.raises(ValueError, match=r"line 2 of .*metrics\.jsonl"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2,"):
         read_metrics(tmp_path)
 
 
 def test_read_metrics_without_a_file_says_the_folder_is_no_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a run folder"):
+    with pytest.raises(FileNotFoundError, match=r"metrics\.jsonl is missing"):
         read_metrics(tmp_path)
 
 
@@ -191,9 +191,7 @@ def test_wandb_without_a_key_is_a_sentence(tmp_path, monkeypatch):
             raise self.Error("No API key configured.\n  Use `wandb login` to log in.")
 
     monkeypatch.setitem(sys.modules, "wandb", Strict())
-    wanted = (
-        "^log.wandb_project: No API key configured. Use .* in; run wandb login, or set WANDB_MODE=offline$"
-    )
+    wanted = "^log.wandb_project=.*: No API key configured. Use .* in.*WANDB_MODE=offline$"
     with pytest.raises(ValueError, match=wanted):
         MetricWriter(tmp_path, LogConfig(tensorboard=False, wandb_project="pictures"), {}, 0)
 

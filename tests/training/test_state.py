@@ -104,11 +104,11 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
 
 
 def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
-    with pytest.raises(ValueError, match="neither a run"):
+    with pytest.raises(ValueError, match="neither the folder of a run"):
         export_checkpoint(tmp_path, tmp_path / "out")
     config = config_of(Objective())
     run_folder.write_run_files(tmp_path / "run", config, create("nano", tokenizer, seed=0), [], 0)
-    with pytest.raises(ValueError, match="run is neither a run with a complete checkpoint"):
+    with pytest.raises(ValueError, match="run is neither the folder of a run with a complete checkpoint"):
         export_checkpoint(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

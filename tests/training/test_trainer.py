@@ -552,7 +552,7 @@ def test_a_batch_that_is_too_small_is_an_error(tmp_path, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(BatchStream, "next_batch", fewer)
-    with pytest.raises(ValueError, match="step 1: only 31 of 32 samples of a batch are good"):
+    with pytest.raises(ValueError, match=r"step 1: .* 31 instead of 32 samples"):
         trainer.train(short(tmp_path / "run"))
 
 
@@ -565,7 +565,7 @@ def test_a_model_without_variances_has_no_inclusion(tmp_path):
     check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20)
     best = CheckpointConfig(best_metric="held_out/text_uncertainty")
     with pytest.raises(
-        ValueError, match=r"checkpoint\.best_metric=held_out/text_uncertainty: the model has no variances"
+        ValueError, match=r"checkpoint\.best_metric=held_out/text_uncertainty needs variances"
     ):
         trainer.train(replace(plain, objective=siglip, held_out=check, checkpoint=best))
     trainer.train(replace(plain, objective=siglip))
@@ -592,7 +592,7 @@ def test_if_no_checkpoint_is_whole_nothing_is_begun_anew(tmp_path):
     for path in checkpointing.list_checkpoints(folder / "checkpoints"):
         (path / "complete.json").unlink()
     before = (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"no checkpoint in .* can be used; remove that folder"):
+    with pytest.raises(ValueError, match=r"no checkpoint in .* can be used: remove that folder"):
         trainer.train(config, resume=True)
     assert (folder / "metrics.jsonl").read_bytes() == before
 

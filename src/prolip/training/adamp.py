@@ -82,10 +82,10 @@ class AdamP(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                    self._update_parameter(parameter, parameter.grad, group)
         return loss
 
-    def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update_parameter(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         """Update a parameter and its entry of `self.state`, both in place.
 
         `group` is the parameter's param_group, for its lr, betas, eps and weight_decay.
@@ -97,22 +97,23 @@ class AdamP(torch.optim.Optimizer):
         decay = group["weight_decay"]
         axes = self._find_invariant_axes(parameter, grad)
         if axes:
-            update = _project(update, parameter, axes)
+            update = _remove_radial_part(update, parameter, axes)
             decay *= self.decay_ratio
         parameter.mul_(1 - group["lr"] * decay)
         parameter.add_(update, alpha=-group["lr"])
 
     def _find_invariant_axes(self, weight: Tensor, grad: Tensor) -> tuple[int, ...]:
-        """Axes of the vectors that are scale-invariant by AdamP's cosine test; () if the weight fails it.
+        """Axes that span the vectors which AdamP's cosine test takes for scale-invariant; () if there are none.
 
-        All axes but the first if every output channel is, else all axes if the whole tensor is. Waits for the device.
+        All axes but the first if every output channel passes the test as a vector of its own; else all axes if the
+        whole tensor, as one vector, passes. Waits for the device.
         """
         if weight.ndim < 2:
             return ()
         # first each output channel (row) as a vector of its own, then the whole tensor as one vector
         for axes in (tuple(range(1, weight.ndim)), tuple(range(weight.ndim))):
             size = math.prod(weight.shape[axis] for axis in axes)
-            largest_cosine = float(full_tensor(_compute_cosine(weight, grad, axes)).max())
+            largest_cosine = float(full_tensor(_compute_abs_cosine(weight, grad, axes)).max())
             if largest_cosine < self.delta / math.sqrt(size):
                 return axes
         return ()
@@ -134,18 +135,18 @@ def _compute_adam_update(
     return state["exp_avg"] / (1 - math.pow(beta1, step)) / denominator
 
 
-def _compute_cosine(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Absolute cosine of the angle between vectors that lie along `axes`, whose size becomes 1."""
+def _compute_abs_cosine(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Absolute cosines of the angles between the vectors of a and of b along `axes`; these axes keep size 1."""
     product = (a * b).sum(axes, keepdim=True).abs()
     return product / _compute_length(a, axes) / _compute_length(b, axes)
 
 
 def _compute_length(a: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Euclidean norm of the vectors that lie along `axes`, whose size becomes 1; at least `MIN_LENGTH`."""
+    """Euclidean norms, at least `MIN_LENGTH`, of the vectors of a along `axes`; these axes keep size 1."""
     return (a * a).sum(axes, keepdim=True).sqrt().clamp_min(MIN_LENGTH)
 
 
-def _project(update: Tensor, weight: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The update without its component along the weight, for vectors along `axes`."""
+def _remove_radial_part(update: Tensor, weight: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The update without its component along the weight, separately for each vector along `axes`."""
     direction = weight / _compute_length(weight, axes)
     return update - direction * (direction * update).sum(axes, keepdim=True)

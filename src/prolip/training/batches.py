@@ -12,38 +12,40 @@ from prolip.data.base_loader import BaseLoader
 from prolip.data.batch import Batch
 from prolip.data.combined_loader import CombinedLoader
 from prolip.data.order import derive_seed
+from prolip.data.sources.tar_stream import redact_secrets
 from prolip.model.prolip import ProLIP
 from prolip.training.config import Stage, TrainConfig
 from prolip.training.data_setup import make_loader
 
 
-class StageSteps(NamedTuple):
-    """A span of a run: consecutive steps on the same data, of one stage or several.
+class DataSpan(NamedTuple):
+    """Consecutive steps of a run on the same data, of one stage or several.
 
     Attributes:
         source: The data, as in `DataConfig.source`.
-        steps: Number of steps.
+        num_steps: Number of steps.
     """
 
     source: tuple[str, ...]
-    steps: int
+    num_steps: int
 
 
-def find_stage_steps(config: TrainConfig) -> list[StageSteps]:
-    """Group consecutive stages with the same data: the next stage continues in it instead of starting over.
+def find_data_spans(config: TrainConfig) -> list[DataSpan]:
+    """Group consecutive stages with the same data into spans.
 
-    A later stage that returns to earlier data sees it in another order.
+    Within a span, a stage continues in the data where the stage before it stopped. A later span that returns to earlier
+    data sees it in another order.
 
     Args:
         config: The run.
 
     Returns:
-        The spans, in order; their steps add up to those of the run.
+        The spans, in order; their numbers of steps add up to that of the run.
     """
     sources = [stage.source or config.data.source for stage in config.stages]
     pairs = zip(sources, config.stage_steps, strict=True)
     return [
-        StageSteps(source, sum(steps for _, steps in group))
+        DataSpan(source, sum(steps for _, steps in group))
         for source, group in groupby(pairs, lambda pair: pair[0])
     ]
 
@@ -91,7 +93,7 @@ def _find_interval(step: int, lengths: Iterable[int]) -> int:
 class BatchStream:
     """This rank's batches, one per step.
 
-    Holds one open loader, that of the current span (`find_stage_steps`); `close` ends its worker processes.
+    Holds one open loader, that of the current span (`find_data_spans`); `close` ends its worker processes.
 
     Args:
         config: The run.
@@ -100,8 +102,8 @@ class BatchStream:
 
     def __init__(self, config: TrainConfig, model: ProLIP) -> None:
         self._config, self._model = config, model
-        self._spans = find_stage_steps(config)
-        self._current = -1
+        self._spans = find_data_spans(config)
+        self._current_span = -1
         self._loader: BaseLoader | CombinedLoader | None = None
         self._iterator: Iterator[Batch] = iter(())
         self._open_span(0)  # errors in the data are raised now, not at the first step
@@ -112,18 +114,23 @@ class BatchStream:
         Raises:
             ValueError: An epoch of the data gives this rank no batch.
         """
-        self._open_span(_find_interval(step, (span.steps for span in self._spans)))
+        self._open_span(_find_interval(step, (span.num_steps for span in self._spans)))
         assert self._loader is not None
-        for _ in range(3):  # the rest of an epoch may be empty
+        # Three iterators at most: that of the span's start, which is empty; the rest of an epoch after a resume, which
+        # may be empty; a whole epoch.
+        for _ in range(3):
             batch = next(self._iterator, None)
             if batch is not None:
                 return batch
             self._iterator = iter(self._loader)  # the next epoch
-        raise ValueError(f"{', '.join(self._spans[self._current].source)}: an epoch has no batch")
+        names = ", ".join(map(redact_secrets, self._spans[self._current_span].source))
+        raise ValueError(
+            f"{names}: an epoch has no batch for rank {distributed.rank()}; add data, or reduce batch_size"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's position in the data, ready for JSON."""
-        return {"span": self._current, "loader": self._loader.state_dict() if self._loader else None}
+        return {"span": self._current_span, "loader": self._loader.state_dict() if self._loader else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at a position that `state_dict` returned: open its span, and move the loader to it.
@@ -143,19 +150,19 @@ class BatchStream:
             self._loader.close()
 
     def _open_span(self, index: int) -> None:
-        """Open the data of a span (index in `self._spans`) and close that before it; nothing if it is already open.
+        """Open the loader of a span (index in `self._spans`) and close the one before it. Does nothing if it is open.
 
         The first span has the seed of the run. Others have seeds of their own, so that data that returns is in
         another order.
         """
-        if index == self._current:
+        if index == self._current_span:
             return
         self.close()
         span = self._spans[index]
-        self._current, self._iterator = index, iter(())
+        self._current_span, self._iterator = index, iter(())
         # derive_seed returns 64 bits, and the seed of a config has 63
         seed = derive_seed(self._config.seed, "span", index) >> 1 if index else self._config.seed
         self._loader = make_loader(
-            replace(self._config, seed=seed), span.source, self._model, steps=span.steps, rank=distributed.rank(),
+            replace(self._config, seed=seed), span.source, self._model, steps=span.num_steps, rank=distributed.rank(),
             world_size=distributed.world_size(),
         )  # fmt: skip

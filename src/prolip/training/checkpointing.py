@@ -61,13 +61,13 @@ def save_checkpoint(
     """
     final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
 
-    def start() -> None:
-        """Remove what a killed process left, and create the temporary folder. Runs on rank 0."""
+    def create_temporary_folder() -> None:
+        """Remove unfinished checkpoints of killed processes, and create this one's folder. Runs on rank 0."""
         _remove_unfinished(folder)
         temporary.mkdir(parents=True)
         fsync_folder(folder.parent)
 
-    def finish() -> None:
+    def finish_checkpoint() -> None:
         """Write complete.json with all checksums, and give the folder its final name. Runs on rank 0.
 
         Raises:
@@ -75,12 +75,12 @@ def save_checkpoint(
         """
         files = {path.name: compute_checksum(path) for path in sorted(temporary.iterdir())}
         world_size = distributed.world_size()
-        if any(_get_rank_file(rank) not in files for rank in range(world_size)):
+        if any(_get_rank_file_name(rank) not in files for rank in range(world_size)):
             raise OSError(
                 f"not all ranks see the files in {temporary}: the run folder must be on storage that all machines share"
             )
-        content = {"version": VERSION, "step": step, "world_size": world_size, "files": files}
-        write_json(temporary / COMPLETE, {**content, "state": dict(run_state)})
+        metadata = {"version": VERSION, "step": step, "world_size": world_size, "files": files}
+        write_json(temporary / COMPLETE, {**metadata, "state": dict(run_state)})
         if final.exists():  # it was damaged, so its step was trained again
             final.rename(_make_obsolete_name(final))
         temporary.rename(final)
@@ -90,10 +90,10 @@ def save_checkpoint(
     # Rank 0 creates and renames the folder, all ranks write into it; each phase ends when all have finished it, so the
     # rename comes after every file.
     with _explain_failure(temporary):
-        on_rank_zero(start)
-        raise_on_any_rank(lambda: write_json(temporary / _get_rank_file(distributed.rank()), rank_state))
+        on_rank_zero(create_temporary_folder)
+        raise_on_any_rank(lambda: write_json(temporary / _get_rank_file_name(distributed.rank()), rank_state))
         _write_tensors(temporary, tensors)
-        on_rank_zero(finish)
+        on_rank_zero(finish_checkpoint)
     return final
 
 
@@ -123,11 +123,11 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]
         pickle.UnpicklingError,
     ) as error:
         raise ValueError(
-            f"{path} can't be loaded into this model: {_find_reason(error)}. Remove it to resume from the one "
-            "before it"
+            f"the checkpoint {path} can't be loaded into this model: {_find_reason(error)}. Remove that folder to "
+            "resume from the checkpoint before it"
         ) from error
-    own = path / _get_rank_file(distributed.rank())
-    return read_json(own if own.is_file() else path / _get_rank_file(0))
+    own_file = path / _get_rank_file_name(distributed.rank())
+    return read_json(own_file if own_file.is_file() else path / _get_rank_file_name(0))
 
 
 def list_tensor_names(path: Path, prefix: str) -> list[str]:
@@ -140,12 +140,12 @@ def list_tensor_names(path: Path, prefix: str) -> list[str]:
     Returns:
         The names, in the order of the checkpoint.
     """
-    known = FileSystemReader(path).read_metadata().state_dict_metadata
-    return [name.removeprefix(prefix) for name in known if name.startswith(prefix)]
+    names = FileSystemReader(path).read_metadata().state_dict_metadata
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Content of complete.json: version, step, world_size, files, and the state of the run.
+    """Read complete.json: version, step, world_size, files, and the state of the run.
 
     Args:
         path: The checkpoint's folder.
@@ -167,7 +167,7 @@ def find_latest(folder: Path) -> Path | None:
     """
     for path in reversed(list_checkpoints(folder)):
         if problem := find_problem(path):
-            log.warning("%s is not used: %s", path, problem)
+            log.warning("the checkpoint %s is not used: %s", path, problem)
         else:
             return path
     return None
@@ -182,8 +182,8 @@ def list_checkpoints(folder: Path) -> list[Path]:
     Returns:
         Their folders, the earliest step first; some may be damaged.
     """
-    found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=_get_step)
+    paths = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
+    return sorted(paths, key=_get_step)
 
 
 def _get_step(path: Path) -> int:
@@ -192,7 +192,7 @@ def _get_step(path: Path) -> int:
 
 
 def find_problem(path: Path) -> str | None:
-    """What is missing or damaged in a checkpoint; None if nothing is. Reads all of its files.
+    """Find what is missing or damaged in a checkpoint. Reads all of its files.
 
     Args:
         path: The checkpoint's folder.
@@ -201,16 +201,16 @@ def find_problem(path: Path) -> str | None:
         A clause for a message, such as "rank-00000.json is missing"; None if the checkpoint is complete.
     """
     try:
-        content = read_metadata(path)
-        version = content.get("version", 1)
+        metadata = read_metadata(path)
+        version = metadata.get("version", 1)
         if version != VERSION:
             return f"it has checkpoint format {version}; this version of prolip reads format {VERSION}"
-        if not isinstance(content["state"], dict) or f"step-{content['step']:09d}" != path.name:
+        if not isinstance(metadata["state"], dict) or f"step-{metadata['step']:09d}" != path.name:
             return f"{COMPLETE} belongs to another checkpoint"
-        for name, digest in content["files"].items():
+        for name, checksum in metadata["files"].items():
             if not (path / name).is_file():
                 return f"{name} is missing"
-            if compute_checksum(path / name) != digest:
+            if compute_checksum(path / name) != checksum:
                 return f"{name} is damaged or truncated"
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{COMPLETE} can't be read ({error})"
@@ -226,15 +226,15 @@ def compute_checksum(path: Path) -> str:
     Returns:
         "BYTES-CRC", the CRC with 8 hexadecimal digits.
     """
-    value = 0
+    crc = 0
     with open(path, "rb") as file:
         while block := file.read(2**22):
-            value = zlib.crc32(block, value)
-    return f"{path.stat().st_size}-{value:08x}"
+            crc = zlib.crc32(block, crc)
+    return f"{path.stat().st_size}-{crc:08x}"
 
 
 def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
-    """Keep the last checkpoints up to that of `step`, which was just saved. For rank 0.
+    """Remove all checkpoints but the last `keep_last` up to that of `step`, which was just saved. For rank 0.
 
     Checkpoints of later steps are removed: they were damaged, and training went on from an earlier one.
 
@@ -243,10 +243,10 @@ def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
         keep_last: How many to keep, at least 1.
         step: Step of the checkpoint that was just saved.
     """
-    found = list_checkpoints(folder)
-    kept = [path for path in found if _get_step(path) <= step][-keep_last:]
-    for path in found:
-        if path not in kept:
+    checkpoints = list_checkpoints(folder)
+    last_checkpoints = [path for path in checkpoints if _get_step(path) <= step][-keep_last:]
+    for path in checkpoints:
+        if path not in last_checkpoints:
             # Renamed first: a removal that is interrupted must not leave half a checkpoint under a final name.
             path.rename(_make_obsolete_name(path))
     _remove_unfinished(folder)
@@ -293,7 +293,7 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a checkpoint's tensors with torch.distributed.checkpoint, each rank its shards. All ranks call it.
 
     Raises:
-        OSError: Any of torch's errors, with the message of the error that caused it.
+        OSError: The checkpoint can't be written; its message is that of the error which torch has wrapped.
     """
     try:
         with _ignore_single_process_warning():
@@ -313,6 +313,7 @@ def _explain_failure(temporary: Path) -> Iterator[None]:
         yield
     except OSError as error:
         free = shutil.disk_usage(temporary.parent).free if temporary.parent.exists() else 0
+        # more than 1 GiB is not worth a word: the disk is hardly the cause then
         space = f" (the disk has {free / 2**20:,.0f} MiB left)" if free < 2**30 else ""
         shutil.rmtree(temporary, ignore_errors=True)
         earlier = (
@@ -321,8 +322,8 @@ def _explain_failure(temporary: Path) -> Iterator[None]:
             else "There is no earlier checkpoint"
         )
         raise OSError(
-            f"the checkpoint {temporary} can't be written{space}: {error}. {earlier}. Fix the cause, then continue "
-            "with --resume"
+            f"the checkpoint {temporary} can't be written{space}: {error}. {earlier}. Fix the cause, then run the "
+            "same command with --resume"
         ) from error
 
 
@@ -335,7 +336,7 @@ def _ignore_single_process_warning() -> Iterator[None]:
 
 
 def _find_reason(error: BaseException) -> str:
-    """First line of the error that torch has wrapped, after the name of its type."""
+    """The type and the first line of an error, or of the first rank's error that torch has wrapped in it."""
     if isinstance(error, CheckpointException) and error.failures:
         return _find_reason(next(iter(error.failures.values()))[0])
     if isinstance(error, pickle.UnpicklingError):
@@ -344,6 +345,6 @@ def _find_reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def _get_rank_file(rank: int) -> str:
+def _get_rank_file_name(rank: int) -> str:
     """Name of the file with a rank's own state: rank-00000.json."""
     return f"rank-{rank:05d}.json"

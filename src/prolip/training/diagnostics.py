@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 MIN_LOG_VAR = -20.0
-"""Mean log-variance: e^-20 is below what float32 products of unit vectors can tell apart."""
+"""Least mean log-variance: e^-20 is below what float32 products of unit vectors can tell apart."""
 MAX_UNCERTAINTY = 4.0
-"""Median uncertainty: the largest squared distance of two unit means is 4."""
+"""Largest median uncertainty: the largest squared distance of two unit means is 4."""
 SCALE_UPPER = 99.9
 """The scale is clamped to at most 100 (log-scale to ln 100)."""
 SCALE_LOWER = 1.001
@@ -18,9 +18,9 @@ SCALE_LOWER = 1.001
 CHECKS_AT_LIMIT = 10
 """A scale that stays at its limit for so many checks is held by it."""
 MIN_MATCH_LOGIT = -20.0
-"""Logit of a perfect match, scale + bias: even there the probability of a match is below e^-20."""
+"""Least logit of a perfect match, scale + bias: even there the probability of a match is below e^-20."""
 MAX_MISMATCH_LOGIT = 20.0
-"""Logit of two opposite means, bias - scale: even they match with a probability of nearly 1."""
+"""Largest logit of two opposite means, bias - scale: even they match with a probability of nearly 1."""
 SPIKE_RATIO = 100.0
 """Gradient norms vary by a few times from step to step, not by this."""
 MAX_NORMS = 50
@@ -61,7 +61,7 @@ class Diagnostics:
             if isinstance(value, int | float) and math.isfinite(value)
         }
         messages = []
-        for kind, problem in self._check_all(finite):
+        for kind, problem in self._check_finite(finite):
             if problem is None:
                 self._mark_normal(kind)
                 continue
@@ -77,8 +77,8 @@ class Diagnostics:
             if self._normal_checks[kind] >= QUIET_CHECKS:
                 del self._normal_checks[kind]
 
-    def _check_all(self, values: Mapping[str, float]) -> Iterator[Finding]:
-        """Check finite metrics, by name; yields a finding for each kind of problem that they allow to check."""
+    def _check_finite(self, values: Mapping[str, float]) -> Iterator[Finding]:
+        """Check finite metrics, by name; yields a finding for each kind of problem whose metrics are there."""
         for modality in ("image", "text"):
             yield from _check_variances(modality, values)
         if "scale" in values:
@@ -89,33 +89,39 @@ class Diagnostics:
             yield self._check_grad_norm(values["grad_norm"])
 
     def _check_scale(self, scale: float) -> Iterator[Finding]:
-        """Whether the scale has been at its upper or lower limit for `CHECKS_AT_LIMIT` checks in a row: two findings.
+        """Check whether the scale has been at a limit for `CHECKS_AT_LIMIT` checks in a row.
 
-        Updates the numbers of checks in a row.
+        Yields two findings, for the upper and the lower limit. Updates the numbers of checks in a row.
         """
         limits = {
             "largest scale": (scale >= SCALE_UPPER, "upper limit of 100: distances can't count for more"),
             "smallest scale": (scale <= SCALE_LOWER, "lower limit of 1: distances can't count for less"),
         }
-        for kind, (is_reached, limit) in limits.items():
+        for kind, (is_reached, consequence) in limits.items():
             self._at_limit[kind] = self._at_limit[kind] + 1 if is_reached else 0
-            problem = f"the scale ({scale:.4g}) has been at its {limit}; a smaller learning rate may help"
+            problem = (
+                f"the scale ({scale:.4g}) has been at its {consequence}; a smaller optimizer.lr may help"
+            )
             yield kind, problem if self._at_limit[kind] >= CHECKS_AT_LIMIT else None
 
     def _check_grad_norm(self, norm: float) -> Finding:
-        """Whether a gradient norm is far above the median of those before it; the norm is added to them."""
-        usual = median(self._norms) if len(self._norms) >= MIN_NORMS else None
+        """Check whether a gradient norm is far above the median of the latest ones, and add it to these."""
+        usual_norm = median(self._norms) if len(self._norms) >= MIN_NORMS else None
         self._norms.append(norm)
-        if usual is None or norm <= SPIKE_RATIO * usual:
+        if usual_norm is None or norm <= SPIKE_RATIO * usual_norm:
             return "gradient", None
         return (
             "gradient",
-            f"the gradient norm is {norm:.4g}, over {SPIKE_RATIO:.0f} times its usual {usual:.4g}",
+            f"the gradient norm is {norm:.4g}, over {SPIKE_RATIO:.0f} times its recent median, {usual_norm:.4g}; "
+            "optimizer.grad_clip_norm limits the effect of such a gradient",
         )
 
 
 def _check_variances(modality: str, values: Mapping[str, float]) -> Iterator[Finding]:
-    """Whether the variances of a modality (image or text) are too small or too large: up to two findings."""
+    """Check whether the variances of a modality (image or text) are too small or too large.
+
+    Yields a finding for each of its metrics log_var and uncertainty_q50 that is in `values`.
+    """
     log_var = values.get(f"{modality}/log_var")
     if log_var is not None:
         yield (
@@ -137,17 +143,17 @@ def _check_variances(modality: str, values: Mapping[str, float]) -> Iterator[Fin
 
 
 def _check_bias(scale: float, bias: float) -> Iterator[Finding]:
-    """Whether the logit bias makes all pairs mismatches, or all of them matches, at this scale: two findings."""
-    numbers = f"the logit bias has diverged: with scale {scale:.4g} and bias {bias:.4g}"
+    """Check whether the logit bias makes all pairs mismatches, or all of them matches, at this scale: two findings."""
+    cause = f"the logit bias has diverged: with scale {scale:.4g} and bias {bias:.4g}"
     yield (
         "bias too low",
-        f"{numbers} even a perfect match has a logit of {scale + bias:.4g}, a probability below e^{MIN_MATCH_LOGIT:.0f}"
+        f"{cause} even a perfect match has a logit of {scale + bias:.4g}, a probability below e^{MIN_MATCH_LOGIT:.0f}"
         if scale + bias < MIN_MATCH_LOGIT
         else None,
     )
     yield (
         "bias too high",
-        f"{numbers} even opposite means have a logit of {bias - scale:.4g}: every pair is a match"
+        f"{cause} even opposite means have a logit of {bias - scale:.4g}: every pair is a match"
         if bias - scale > MAX_MISMATCH_LOGIT
         else None,
     )

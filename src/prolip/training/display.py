@@ -30,6 +30,7 @@ FRAME_WIDTH = 4
 """Columns of the panel's border and padding."""
 
 HELD_OUT, TERM = "held_out/", "loss/"
+"""Prefixes of the names of held-out metrics and of loss terms."""
 TRENDS = {"loss": "loss", "image/uncertainty": "image uncertainty", "text/uncertainty": "text uncertainty"}
 """Metrics that the panel draws as sparklines, and their labels."""
 LINES = (
@@ -37,12 +38,13 @@ LINES = (
     {"data_wait": "waiting for data {:.0%}", "peak_memory": "memory {:.3g} GiB",
      "skipped_steps": "skipped steps {:.0f}"},
 )  # fmt: skip
+"""Metrics that are shown as text: the formats of each line's metrics, by name."""
 HELD_OUT_LINES = (
     {"r1": "R@1 {:.1%}", "image_to_text_r1": "to text {:.1%}", "text_to_image_r1": "to image {:.1%}"},
     {"image_uncertainty": "uncertainty of images {:#.4g}", "text_uncertainty": "of texts {:#.4g}",
      "text_above_image": "text above image {:.1%}"},
 )  # fmt: skip
-"""Metrics that are shown as text, a line each, with their formats."""
+"""The same for held-out metrics, whose names are without `HELD_OUT`."""
 
 
 def open_display(mode: DisplayMode, name: str, *, steps: int, batch_size: int, first_step: int) -> Display:
@@ -69,7 +71,14 @@ def open_display(mode: DisplayMode, name: str, *, steps: int, batch_size: int, f
 
 
 class StepProgress:
-    """Steps done, speed over the last thousand steps and time left."""
+    """Steps done, speed over the last thousand steps (rich's maximum) and time left.
+
+    Args:
+        steps: Steps of the whole run.
+        batch_size: Samples per step.
+        first_step: Steps that were done before this process started.
+        clock: Returns the time in seconds.
+    """
 
     def __init__(
         self, steps: int, batch_size: int, first_step: int, clock: Callable[[], float] = time.monotonic
@@ -89,16 +98,19 @@ class StepProgress:
         return self._progress.tasks[0].elapsed or 0.0
 
     def reach(self, step: int) -> None:
-        """So many steps are done."""
+        """Record that `step` steps are done; fewer than before are ignored."""
         self._progress.update(self._id, completed=max(step, self.step))
 
     def describe(self, values: Mapping[str, float]) -> list[str]:
-        """Steps, samples, speed (of `values`, if it is there) and time left, as text."""
+        """Steps, samples, speed and time left, a short text each; what isn't known yet is omitted.
+
+        `values`: metrics by name. Their samples_per_second, if there, is shown as the speed.
+        """
         speed = self._progress.tasks[0].speed
         rate = values.get("samples_per_second", speed and speed * self.batch_size)
-        parts = [f"step {self.step:,}/{self.steps:,}", f"{self.step * self.batch_size:,} samples"]
-        parts += [f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s"] if rate else []
-        return parts + ([f"left {format_duration((self.steps - self.step) / speed)}"] if speed else [])
+        texts = [f"step {self.step:,}/{self.steps:,}", f"{self.step * self.batch_size:,} samples"]
+        texts += [f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s"] if rate else []
+        return texts + ([f"left {format_duration((self.steps - self.step) / speed)}"] if speed else [])
 
 
 class Display:
@@ -116,22 +128,22 @@ class Display:
             self.print_message(text)
 
     def tick(self, step: int) -> None:
-        """A step is done. Cheap."""
+        """Record that `step` steps are done. Cheap enough for every step."""
         self._progress.reach(step)
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        """Show the metrics of a step; any of them may be missing."""
+        """Show metrics, by name, after `step` steps: those of training, held-out ones, or both."""
         self._progress.reach(step)
         is_held_out = {name: name.startswith(HELD_OUT) for name in values}
         if training := {name: value for name, value in values.items() if not is_held_out[name]}:
             self._show_training(training)
         if any(is_held_out.values()):
-            short = {name.removeprefix(HELD_OUT): values[name] for name in values if is_held_out[name]}
-            self._show_held_out(f"held-out at step {step:,}", _format_lines(short, HELD_OUT_LINES))
+            held_out = {name.removeprefix(HELD_OUT): values[name] for name in values if is_held_out[name]}
+            self._show_held_out(f"held-out at step {step:,}", _format_lines(held_out, HELD_OUT_LINES))
         self.tick(step)
 
     def print_message(self, text: str) -> None:
-        """Print a line that stays on the screen."""
+        """Print a line that stays on the screen, above a live panel."""
 
     def print_at_end(self, text: str) -> None:
         """Print a line after the display has closed."""
@@ -159,7 +171,7 @@ class PlainDisplay(Display):
     def _show_training(self, values: Mapping[str, float]) -> None:
         trends = [f"{label} {values[name]:#.4g}" for name, label in TRENDS.items() if name in values]
         self.print_message(
-            "  ".join(chain(self._progress.describe(values), trends, *_format_training(values)))
+            "  ".join(chain(self._progress.describe(values), trends, *_format_training_metrics(values)))
         )
 
     def _show_held_out(self, title: str, lines: list[list[str]]) -> None:
@@ -214,18 +226,21 @@ class LiveDisplay(Display):
         progress = self._progress
         bar = Table.grid(expand=True, padding=(0, 2))
         bar.add_column(ratio=1)
-        done = f"{progress.step / progress.steps:.1%}   elapsed {format_duration(progress.elapsed)}"
-        bar.add_row(ProgressBar(total=progress.steps, completed=progress.step), done)
+        status = f"{progress.step / progress.steps:.1%}   elapsed {format_duration(progress.elapsed)}"
+        bar.add_row(ProgressBar(total=progress.steps, completed=progress.step), status)
         rows: list[RenderableType] = [
             bar,
             _make_line(progress.describe(self._values)),
             *(self._draw_trend(metric) for metric in TRENDS if metric in self._values),
-            *map(_make_line, _format_training(self._values) + self._held_out),
+            *map(_make_line, _format_training_metrics(self._values) + self._held_out),
         ]
         return Panel(Group(*rows), title=Text(self._name), title_align="left", border_style="bright_black")
 
     def _draw_trend(self, metric: str) -> Text:
-        """A value and its sparkline, which fills the rest of the width."""
+        """A row of the panel: label, latest value and sparkline of a metric of `TRENDS`.
+
+        The sparkline has as many of the metric's last values as fit into the rest of the console's width.
+        """
         row = Text(f"{TRENDS[metric]:<18}", no_wrap=True, overflow="ellipsis")
         row.append(f"{self._values[metric]:>#9.4g}  ", style="bold")
         width = max(0, self._console.width - FRAME_WIDTH - row.cell_len)
@@ -234,21 +249,33 @@ class LiveDisplay(Display):
         return row.append(sparkline(values, blocks), style="cyan")
 
 
-def _make_line(parts: Sequence[str]) -> Columns:
-    """Parts side by side, in several lines if the panel is too narrow."""
-    return Columns(parts, padding=(0, 3, 0, 0))
+def _make_line(texts: Sequence[str]) -> Columns:
+    """Lay out texts side by side, in several lines if the panel is too narrow."""
+    return Columns(texts, padding=(0, 3, 0, 0))
 
 
-def _format_training(values: Mapping[str, float]) -> list[list[str]]:
-    """Lines of labelled metrics: the terms of the loss, then `LINES`."""
-    terms = {name: name.removeprefix(TERM).replace("_", " ") for name in values if name.startswith(TERM)}
-    shown = {name: value for name, value in values.items() if name != "skipped_steps" or value}
-    return _format_lines(shown, ({name: label + " {:#.4g}" for name, label in terms.items()}, *LINES))
+def _format_training_metrics(values: Mapping[str, float]) -> list[list[str]]:
+    """Format metrics with their labels, as lines of texts: a line of the loss terms, then those of `LINES`."""
+    term_labels = {
+        name: name.removeprefix(TERM).replace("_", " ") for name in values if name.startswith(TERM)
+    }
+    term_formats = {name: label + " {:#.4g}" for name, label in term_labels.items()}
+    # as long as no step was skipped, nothing is said of skipped steps
+    shown_values = {name: value for name, value in values.items() if name != "skipped_steps" or value}
+    return _format_lines(shown_values, (term_formats, *LINES))
 
 
-def _format_lines(values: Mapping[str, float], lines: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Values by the format of each metric; missing metrics and empty lines are omitted."""
-    formatted = (
-        [form.format(values[name]) for name, form in line.items() if name in values] for line in lines
+def _format_lines(
+    values: Mapping[str, float], formats_by_line: Sequence[Mapping[str, str]]
+) -> list[list[str]]:
+    """Format metrics as lines of texts; missing metrics and empty lines are omitted.
+
+    Args:
+        values: By name.
+        formats_by_line: For each line, the formats of its metrics by name: {"lr": "lr {:.3g}"}.
+    """
+    lines = (
+        [template.format(values[name]) for name, template in formats.items() if name in values]
+        for formats in formats_by_line
     )
-    return [line for line in formatted if line]
+    return [line for line in lines if line]

@@ -54,15 +54,15 @@ class ModelEma:
 
         Needs memory for one more copy of the weights. With FSDP all ranks must enter it.
         """
-        own = [parameter.clone() for parameter in _to_local(self._parameters.values())]
+        trained_weights = [parameter.clone() for parameter in _to_local(self._parameters.values())]
         try:
-            self._write(_to_local(self._averages.values()))
+            self._write_parameters(_to_local(self._averages.values()))
             yield
         finally:
-            self._write(own)
+            self._write_parameters(trained_weights)
 
     @torch.no_grad()
-    def _write(self, values: list[Tensor]) -> None:
+    def _write_parameters(self, values: list[Tensor]) -> None:
         """Copy values, this rank's shards in the order of the parameters, into the module's parameters."""
         for submodule in self._module.modules():
             if isinstance(submodule, FSDPModule):

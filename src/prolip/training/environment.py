@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 GIT_TIMEOUT = 10
-"""Seconds."""
+"""Seconds that a git command may take."""
 
 
 def describe_environment() -> dict[str, Any]:
@@ -55,17 +55,17 @@ def get_core_versions() -> dict[str, str | None]:
     """Version of each dependency in pyproject.toml that belongs to no extra; None if it isn't installed."""
     # requirements such as "torch>=2.13; python_version > '3.10'", without the marker
     requirements = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in requirements):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            versions[name] = None
+    return versions
 
 
 def count_cpus() -> int | None:
-    """Number of cores that this process may use."""
+    """Number of cores that this process may use; None if the system doesn't tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -85,14 +85,14 @@ def get_git_state() -> dict[str, Any] | None:
     Returns:
         revision (40 digits) and changed (None: unknown); None outside of a checkout.
     """
-    revision = _git("rev-parse", "--verify", "HEAD")
+    revision = _run_git("rev-parse", "--verify", "HEAD")
     if revision is None:
         return None
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    changes = _run_git("status", "--porcelain", "--untracked-files=no")
     return {"revision": revision, "changed": None if changes is None else bool(changes)}
 
 
-def _git(*arguments: str) -> str | None:
+def _run_git(*arguments: str) -> str | None:
     """Output of a git command in the working directory, stripped; None if it fails or takes too long."""
     command = ["git", "--no-optional-locks", *arguments]  # reading must not lock out a concurrent commit
     try:

@@ -21,7 +21,7 @@ BATCH_SIZE = 256
 
 
 class HeldOutEvaluator:
-    """Evaluates the model that is being trained.
+    """Evaluates the model that is being trained on held-out samples, which it keeps in memory.
 
     Args:
         model: Its weights at the time of each evaluation are used.
@@ -41,8 +41,8 @@ class HeldOutEvaluator:
         Returns:
             Images and texts, (n, D) each, on the CPU.
         """
-        images = self._embed(len(self._pixels), self._embed_images)
-        return images, self._embed(len(self._ids), self._embed_texts)
+        images = self._embed_on_all_ranks(len(self._pixels), self._embed_images)
+        return images, self._embed_on_all_ranks(len(self._ids), self._embed_texts)
 
     def compute_metrics(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
         """Metrics (`HELD_OUT_METRICS`) of the result of `embed`.
@@ -65,23 +65,27 @@ class HeldOutEvaluator:
         """Embed the texts with these row numbers (n,): (n, D), on the model's device."""
         return self._model.encode_text(self._ids[rows].to(self._model.device))
 
-    def _embed(self, count: int, embed: Callable[[Tensor], Gaussian]) -> Gaussian:
-        """Embed this rank's rows with `embed`, then gather those of all ranks: (count, D), on the CPU.
+    def _embed_on_all_ranks(self, num_rows: int, embed_rows: Callable[[Tensor], Gaussian]) -> Gaussian:
+        """Embed this rank's part of the rows, then gather the parts of all ranks: (num_rows, D), on the CPU.
 
-        The last row is repeated where `count` is no multiple of the ranks: FSDP needs equally many calls on all
+        The last row is repeated where `num_rows` is no multiple of the ranks: FSDP needs equally many calls on all
         ranks.
+
+        Args:
+            num_rows: Rows to embed, over all ranks.
+            embed_rows: From row numbers (n,) to their embeddings (n, D).
         """
-        world, rank = distributed.world_size(), distributed.rank()
-        per_rank = -(-count // world)
-        own = torch.arange(rank * per_rank, (rank + 1) * per_rank).clamp(max=count - 1)
-        z = Gaussian.cat([embed(rows) for rows in own.split(BATCH_SIZE)])
-        sizes = [per_rank] * world
+        world_size, rank = distributed.world_size(), distributed.rank()
+        rows_per_rank = -(-num_rows // world_size)  # rounded up
+        own_rows = torch.arange(rank * rows_per_rank, (rank + 1) * rows_per_rank).clamp(max=num_rows - 1)
+        z = Gaussian.cat([embed_rows(rows) for rows in own_rows.split(BATCH_SIZE)])
+        sizes = [rows_per_rank] * world_size
         gathered = Gaussian(distributed.all_gather(z.mean, sizes), distributed.all_gather(z.log_var, sizes))
-        return gathered[:count].to("cpu")
+        return gathered[:num_rows].to("cpu")
 
 
 def match_captions(captions: Sequence[str]) -> Tensor:
-    """Which samples have the same caption: then the image of either matches the caption of both.
+    """Find which samples have the same caption: then the image of each matches the captions of all of them.
 
     Args:
         captions: n captions.
@@ -95,7 +99,7 @@ def match_captions(captions: Sequence[str]) -> Tensor:
 
 
 def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> dict[str, float]:
-    """Recall@1 in both directions, by CSD.
+    """Recall@1 from image to text and from text to image, by CSD.
 
     Args:
         images: (n, D).

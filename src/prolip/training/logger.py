@@ -26,7 +26,7 @@ QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
 
 class StepTimer:
-    """Time since the last line of metrics, in total and waiting for data, and time since the last checkpoint."""
+    """Measures the time since the last line of metrics, in total and waiting for data, and since the last save."""
 
     def __init__(self) -> None:
         self._last_save = time.monotonic()
@@ -44,8 +44,8 @@ class StepTimer:
         self._data_seconds += time.monotonic() - start
         self._steps += 1
 
-    def read(self, batch_size: int) -> dict[str, float]:
-        """Speed since the last call, which this call ends.
+    def read_and_reset(self, batch_size: int) -> dict[str, float]:
+        """Compute the speed since the last call, or since the start, and start the next measurement.
 
         Args:
             batch_size: Samples per step, over all ranks.
@@ -54,12 +54,12 @@ class StepTimer:
             samples_per_second, and data_wait, the fraction of the time spent waiting for data.
         """
         seconds = max(time.monotonic() - self._start, 1e-9)
-        found = {
+        speed = {
             "samples_per_second": self._steps * batch_size / seconds,
             "data_wait": self._data_seconds / seconds,
         }
         self._reset()
-        return found
+        return speed
 
     def seconds_since_save(self) -> float:
         """Seconds since the last checkpoint, or since the start."""
@@ -98,12 +98,17 @@ class TrainLogger:
         self.timer = StepTimer()
 
     def log_step(self, step: int, record: StepRecord, output: StepOutput) -> None:
-        """Log a step, and evaluate if it is time to. All ranks call it.
+        """Log a step, every `log.every_steps` and at the end, and run the held-out evaluation when it is due.
+
+        All ranks call it. Every step is recorded for the check for non-finite values.
 
         Args:
             step: Steps done, this one included.
             record: For losses and the check for non-finite values.
             output: For the uncertainty of the batch.
+
+        Raises:
+            FloatingPointError: As `check_nonfinite`.
         """
         self._monitor.add(record)
         self._display.tick(step)
@@ -117,10 +122,10 @@ class TrainLogger:
         if self._evaluate is not None and (is_last or step % self._config.held_out.every_steps == 0):
             values |= self._evaluate()
         if is_logged or values:
-            on_rank_zero(lambda: self._write(step, values))
+            on_rank_zero(lambda: self._write_metrics(step, values))
 
     def check_nonfinite(self, step: int) -> None:
-        """Write a message for each step that was skipped since the last check. All ranks call it. Waits for a GPU.
+        """Show and write a message for each step skipped since the last check. All ranks call it. Waits for a GPU.
 
         Args:
             step: Steps done.
@@ -153,13 +158,13 @@ class TrainLogger:
         values |= compute_uncertainty_metrics(output.images, output.texts, self._module)
         values["lr"] = compute_learning_rate(step - 1, self._config.steps, self._config.optimizer)
         values["samples"] = float(step * self._config.batch_size)
-        values |= self.timer.read(self._config.batch_size)
+        values |= self.timer.read_and_reset(self._config.batch_size)
         values["peak_memory"] = get_peak_memory(self._device)
         if self._monitor.skipped_steps:
             values["skipped_steps"] = float(self._monitor.skipped_steps)
         return values
 
-    def _write(self, step: int, values: dict[str, float]) -> None:
+    def _write_metrics(self, step: int, values: dict[str, float]) -> None:
         """Show and write a line of metrics, after the warnings they give rise to. Runs on rank 0."""
         self._write_messages(step, self._diagnostics.check(values))
         self._display.update(step, values)
@@ -188,17 +193,17 @@ def compute_step_metrics(
         loss, loss/TERM for each term, grad_norm, scale, and where they exist logit_bias, pml/scale, pml/logit_bias.
     """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
-    found = {"loss": sum(weights[name] * value for name, value in terms.items())}
-    found |= {f"loss/{name}": value for name, value in terms.items()}
-    found["grad_norm"] = float(record.grad_norm)
+    metrics = {"loss": sum(weights[name] * value for name, value in terms.items())}
+    metrics |= {f"loss/{name}": value for name, value in terms.items()}
+    metrics["grad_norm"] = float(record.grad_norm)
     temperature = module.model.temperature
-    found["scale"] = temperature.scale.item()
+    metrics["scale"] = temperature.scale.item()
     if module.model.logit_bias is not None:
-        found["logit_bias"] = temperature.logit_bias.item()
+        metrics["logit_bias"] = temperature.logit_bias.item()
     if module.pml is not None:
         pml = module.temperatures["pml"]
-        found |= {"pml/scale": pml.scale.item(), "pml/logit_bias": pml.logit_bias.item()}
-    return found
+        metrics |= {"pml/scale": pml.scale.item(), "pml/logit_bias": pml.logit_bias.item()}
+    return metrics
 
 
 def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: TrainModule) -> dict[str, float]:
@@ -213,7 +218,7 @@ def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: Train
         For image and text: MODALITY/uncertainty, its quantiles MODALITY/uncertainty_q05, _q50 and _q95, and
         MODALITY/log_var. The same on all ranks.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     config = module.model.config
     for modality, z, tower in (("image", images, config.image), ("text", texts, config.text)):
         if tower.uncertainty == "none":
@@ -221,14 +226,14 @@ def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: Train
         # one collective for both columns
         rows = _gather_rows(torch.stack([z.uncertainty, z.log_var.mean(-1)], dim=1)).double().cpu()
         uncertainty, log_var = rows.unbind(1)
-        found[f"{modality}/uncertainty"] = uncertainty.mean().item()
+        metrics[f"{modality}/uncertainty"] = uncertainty.mean().item()
         levels = torch.tensor(list(QUANTILES.values()), dtype=uncertainty.dtype)
-        values = torch.quantile(uncertainty, levels).tolist()
-        found |= {
-            f"{modality}/uncertainty_{name}": value for name, value in zip(QUANTILES, values, strict=True)
+        quantiles = torch.quantile(uncertainty, levels).tolist()
+        metrics |= {
+            f"{modality}/uncertainty_{name}": value for name, value in zip(QUANTILES, quantiles, strict=True)
         }
-        found[f"{modality}/log_var"] = log_var.mean().item()
-    return found
+        metrics[f"{modality}/log_var"] = log_var.mean().item()
+    return metrics
 
 
 def _gather_rows(rows: Tensor) -> Tensor:

@@ -42,8 +42,8 @@ class MaskedViews:
 
 
 def draw_masked_views(
-    ids: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig, patches: int, *, seed: int, step: int,
-    batch_size: int, first: int, general: Tensor | None = None,
+    ids: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig, num_patches: int, *, seed: int, step: int,
+    batch_size: int, first_row: int, general_ids: Tensor | None = None,
 ) -> MaskedViews:  # fmt: skip
     """Draw the masked views of a rank's rows at a step.
 
@@ -51,60 +51,63 @@ def draw_masked_views(
         ids: int64 (n, T), on the CPU: token ids of the rank's texts.
         masking: Fractions, ratios and method.
         tokenizer: Special ids and context length.
-        patches: Patches per image.
+        num_patches: Patches per image.
         seed: Seed of the run.
         step: Step, from 0.
         batch_size: Rows of the global batch.
-        first: Index of the rank's first row in the global batch.
-        general: int64 (n, T): ids of a more general caption of each text, for masking.method=general; a row of padding
-            if it has none.
+        first_row: Index of the rank's first row in the global batch.
+        general_ids: int64 (n, T): ids of a more general caption of each text, for masking.method=general; a row of
+            padding if it has none.
 
     Returns:
         The views. They are the same for any split of the global batch.
 
     Raises:
-        ValueError: The method is general, but `general` is None.
+        ValueError: The method is general, but `general_ids` is None.
     """
-    counts = count_masked_views(masking, batch_size)
+    num_images, num_texts = count_masked_views(masking, batch_size)
     # "twins" is part of the random stream: another word would change the runs of every seed
-    chosen = permute(np.arange(max(counts)), batch_size, derive_seed(seed, "twins", step)) - first
-    # The first ones are taken for images and for texts, so that one set contains the other; of these, the rank's rows.
+    global_rows = permute(np.arange(max(num_images, num_texts)), batch_size, derive_seed(seed, "twins", step))
+    rows = global_rows - first_row
+    # Images and texts both get the first of these rows, so that one set contains the other; then the rank's are taken.
     image_rows, text_rows = (
-        np.sort(rows[(rows >= 0) & (rows < len(ids))]) for rows in (chosen[: counts[0]], chosen[: counts[1]])
+        np.sort(chosen[(chosen >= 0) & (chosen < len(ids))])
+        for chosen in (rows[:num_images], rows[:num_texts])
     )
-    patch_noise = _draw_noise(image_rows, patches, seed, "patches", step, first)
+    patch_noise = _draw_noise(image_rows, num_patches, seed, "patches", step, first_row)
     if masking.method == "general":
-        text_rows, masked_ids = _select_general_captions(general, text_rows, tokenizer)
+        text_rows, masked_ids = _select_general_captions(general_ids, text_rows, tokenizer)
     else:
         # Noise for the full context, cut to the batch's width: the draw must not depend on the other texts' lengths.
-        token_noise = _draw_noise(text_rows, tokenizer.context_length, seed, "tokens", step, first)
-        lost = select_masked_tokens(
+        token_noise = _draw_noise(text_rows, tokenizer.context_length, seed, "tokens", step, first_row)
+        is_lost = select_masked_tokens(
             ids[text_rows], token_noise[:, : ids.shape[1]], tokenizer.special_ids, masking.token_mask_ratio
         )
-        masked_ids = _remove_tokens(ids[text_rows], lost, masking, tokenizer)
+        masked_ids = _mask_or_drop_tokens(ids[text_rows], is_lost, masking, tokenizer)
     return MaskedViews(
         image_rows=torch.from_numpy(image_rows),
         patch_indices=select_patches(patch_noise, 1 - masking.patch_mask_ratio),
         text_rows=torch.from_numpy(text_rows),
         masked_ids=masked_ids,
-        total_images=counts[0],
-        total_texts=counts[1],
+        total_images=num_images,
+        total_texts=num_texts,
     )
 
 
 def count_masked_views(masking: MaskingConfig, batch_size: int) -> tuple[int, int]:
-    """Numbers of images and of texts in a global batch that are chosen for a masked view.
+    """Count the images and the texts of a global batch that are chosen for a masked view.
 
     Args:
         masking: Fractions of images and of texts.
         batch_size: Rows of the global batch.
 
     Returns:
-        (images, texts), each at least 1, even for a fraction of 0: masking is turned off by the loss weight.
+        (number of images, number of texts), each at least 1, even for a fraction of 0: masking is turned off by the
+        loss weight.
     """
-    images = max(1, round(masking.image_fraction * batch_size))
-    texts = max(1, round(masking.text_fraction * batch_size))
-    return images, texts
+    num_images = max(1, round(masking.image_fraction * batch_size))
+    num_texts = max(1, round(masking.text_fraction * batch_size))
+    return num_images, num_texts
 
 
 def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> None:
@@ -116,12 +119,13 @@ def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> No
     """
     if masking.method == "mask" and tokenizer.mask_id is None:
         raise ValueError(
-            "the tokenizer has no mask token: add one with add_mask_token, or set masking.method=drop"
+            "the tokenizer has no mask token: set masking.method=drop, or add one with "
+            "prolip.preprocessing.tokenizer.add_mask_token"
         )
 
 
 def _select_general_captions(
-    general: Tensor | None, rows: np.ndarray, tokenizer: TokenizerConfig
+    general_ids: Tensor | None, rows: np.ndarray, tokenizer: TokenizerConfig
 ) -> tuple[np.ndarray, Tensor]:
     """Select those of the rows (j,) whose text has a more general caption, one that isn't all padding.
 
@@ -129,30 +133,32 @@ def _select_general_captions(
         The selected rows, ascending, and the ids of their general captions, int64 (selected, T).
 
     Raises:
-        ValueError: The data has no general captions at all (`general` is None).
+        ValueError: The data has no general captions at all (`general_ids` is None).
     """
-    if general is None:
+    if general_ids is None:
         raise ValueError(
             "masking.method=general, but the data has no more general captions. scenes have them with general=true, "
-            "other samples in a list `general` of their json, next to their captions (docs/data.md). Otherwise choose "
-            "mask or drop"
+            "other samples in a list `general` of their json, next to their captions (docs/data.md). Otherwise set "
+            "masking.method=mask or masking.method=drop"
         )
-    selected = rows[(general[rows] != tokenizer.pad_id).any(dim=1).numpy()]
-    return selected, general[selected]
+    selected = rows[(general_ids[rows] != tokenizer.pad_id).any(dim=1).numpy()]
+    return selected, general_ids[selected]
 
 
-def _remove_tokens(ids: Tensor, lost: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig) -> Tensor:
-    """The token ids (j, T) without the lost ones (bool (j, T)): dropped, or replaced by the mask token."""
+def _mask_or_drop_tokens(
+    ids: Tensor, is_lost: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig
+) -> Tensor:
+    """New token ids (j, T) in which the lost tokens (bool (j, T)) are dropped, or replaced by the mask token."""
     if masking.method == "drop":
-        return drop_tokens(ids, lost, tokenizer.pad_id)
+        return drop_tokens(ids, is_lost, tokenizer.pad_id)
     assert tokenizer.mask_id is not None
-    return ids.masked_fill(lost, tokenizer.mask_id)
+    return ids.masked_fill(is_lost, tokenizer.mask_id)
 
 
 def _draw_noise(
-    rows: Sequence[int] | np.ndarray, width: int, seed: int, stream: str, step: int, first: int
+    rows: Sequence[int] | np.ndarray, width: int, seed: int, stream: str, step: int, first_row: int
 ) -> Tensor:
-    """Uniform noise on [0, 1), float32 (len(rows), width). Each row has its own seed, so it is the same on any rank.
+    """Draw uniform noise on [0, 1), float32 (len(rows), width). Each row has its own seed: it is the same on any rank.
 
     Args:
         rows: Row numbers, counted from the rank's first row.
@@ -160,11 +166,11 @@ def _draw_noise(
         seed: Seed of the run.
         stream: Name of the random stream, "patches" or "tokens".
         step: Step, from 0.
-        first: Index of the rank's first row in the global batch.
+        first_row: Index of the rank's first row in the global batch.
     """
     generator = torch.Generator()
     noise = torch.empty(len(rows), width)
     for values, row in zip(noise, rows, strict=True):
-        row_seed = derive_seed(seed, stream, step, first + int(row))
+        row_seed = derive_seed(seed, stream, step, first_row + int(row))
         torch.rand(width, generator=generator.manual_seed(row_seed), out=values)
     return noise

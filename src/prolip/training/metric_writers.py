@@ -34,16 +34,16 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: There is no metrics file.
-        ValueError: Another line than the last is not a line of metrics.
+        ValueError: A line before the last is not a JSON object with a "step".
     """
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {folder} is not a run folder")
+        raise FileNotFoundError(f"{path} is missing: {folder} is not the folder of a training run")
     return [line for line, _ in _read_lines(path)]
 
 
 class MetricWriter:
-    """Writes to `folder/metrics.jsonl`, and to the services that `log` enables.
+    """Writes to `folder/metrics.jsonl`, and to the services (TensorBoard, Weights & Biases) that `log` enables.
 
     Args:
         folder: Run folder.
@@ -54,12 +54,12 @@ class MetricWriter:
 
     def __init__(self, folder: Path, log: LogConfig, run_config: Mapping[str, Any], first_step: int) -> None:
         self.folder, self.path = folder, folder / METRICS_FILE
-        kept = (
+        kept_lines = (
             b"".join(raw for line, raw in _read_lines(self.path) if line["step"] <= first_step)
             if first_step
             else b""
         )
-        atomic_write(self.path, lambda temporary: temporary.write_bytes(kept))
+        atomic_write(self.path, lambda temporary: temporary.write_bytes(kept_lines))
         self._writers: list[_ServiceWriter] = []
         try:
             if log.tensorboard or (log.tensorboard is None and find_spec("tensorboard") is not None):
@@ -71,7 +71,9 @@ class MetricWriter:
             raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a line of metrics. NaN and infinity are written as null, because JSON has neither.
+        """Write a line of metrics to the file and the services.
+
+        In the file, null stands for NaN and infinity: JSON has neither.
 
         Args:
             step: Steps done.
@@ -83,7 +85,7 @@ class MetricWriter:
             writer.write(step, values)
 
     def write_message(self, step: int, text: str) -> None:
-        """Write a warning.
+        """Write a warning to the file and the services.
 
         Args:
             step: Steps done.
@@ -189,7 +191,7 @@ class _WandbWriter:
                 project=project,
                 dir=str(folder),
                 name=folder.name,
-                id=_get_wandb_id(folder, first_step),
+                id=_read_or_create_wandb_id(folder, first_step),
                 resume="allow",
                 config=dict(run_config),
                 settings=wandb.Settings(console="off"),  # it would wrap stderr, which the live display uses
@@ -197,7 +199,8 @@ class _WandbWriter:
         except wandb.Error as error:  # no API key, no network, no such project
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
-                f"log.wandb_project: {reason}; run wandb login, or set WANDB_MODE=offline"
+                f"log.wandb_project={project}: {reason}. Run `wandb login`, or set the environment variable "
+                "WANDB_MODE=offline"
             ) from error
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -210,16 +213,17 @@ class _WandbWriter:
         self._run.finish(exit_code=int(failed))
 
 
-def _get_wandb_id(folder: Path, first_step: int) -> str:
-    """The id of the Weights & Biases run, stored in the run folder; a new one if the run starts over (first_step 0).
+def _read_or_create_wandb_id(folder: Path, first_step: int) -> str:
+    """Read the id of the Weights & Biases run from the run folder; create and write one if the run starts over.
 
-    The id is the folder's name, with "-" for characters that wandb rejects, and 8 random digits.
+    A run starts over if `first_step` is 0, or if the folder has no id. A new id is the folder's name, with "-" for
+    characters that wandb rejects, and 8 random digits.
     """
     path = folder / WANDB_ID_FILE
     if first_step and path.is_file():
         return path.read_text(encoding="utf-8").strip()
-    plain = re.sub(r"[^A-Za-z0-9_-]", "-", folder.resolve().name)[:64]
-    new_id = f"{plain}-{uuid.uuid4().hex[:8]}"
+    safe_name = re.sub(r"[^A-Za-z0-9_-]", "-", folder.resolve().name)[:64]
+    new_id = f"{safe_name}-{uuid.uuid4().hex[:8]}"
     atomic_write(path, lambda temporary: temporary.write_text(new_id + "\n", encoding="utf-8"))
     return new_id
 
@@ -231,9 +235,8 @@ def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
         Each complete line as a dict, and as its bytes with the newline.
 
     Raises:
-        ValueError: A line is no JSON object with a "step". If it is the last one, it is skipped instead: a process
-            was
-            killed while it wrote it.
+        ValueError: A line is no JSON object with a "step". The last line is skipped instead: a process was killed
+            while it wrote it.
     """
     raw_lines = path.read_bytes().split(b"\n") if path.is_file() else []
     while raw_lines and not raw_lines[-1]:
@@ -247,6 +250,7 @@ def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             if number == len(raw_lines):
                 return
             raise ValueError(
-                f"line {number} of {path} is not a line of metrics; remove the line, or start the run again"
+                f"{path}, line {number}, is not a JSON object with a step: the file is damaged. Delete that line (only "
+                "its metrics are lost), or train into another folder with out=..."
             ) from None
         yield line, raw + b"\n"

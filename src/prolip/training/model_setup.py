@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,12 +43,16 @@ def make_model(spec: ModelSpec, seed: int) -> ProLIP:
     """
     generator = torch.Generator().manual_seed(seed)
     if spec.pretrained is None:
-        return _new_model(spec, generator)
-    return _pretrained_model(spec, spec.pretrained, generator)
+        return _make_new_model(spec, generator)
+    return _load_pretrained_model(spec, spec.pretrained, generator)
 
 
-def _new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
-    """A model of a named size with weights drawn from `generator`; a ValueError if it has no tokenizer or size."""
+def _make_new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
+    """A model of a named size with weights drawn from `generator`.
+
+    Raises:
+        ValueError: The spec has no tokenizer, or an unknown size, or options that don't fit each other.
+    """
     if spec.tokenizer is None:
         raise ValueError(
             "new weights need a tokenizer: set model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
@@ -56,19 +61,19 @@ def _new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
     if spec.size not in SIZES:
         raise ValueError(f"model.size: unknown size {spec.size!r}; the sizes are {', '.join(SIZES)}")
     tokenizer = _make_tokenizer(spec.tokenizer, SIZES[spec.size].context_length)
-    config = _make_config(spec, tokenizer.config)
+    config = _make_model_config(spec, tokenizer.config)
     return ProLIP(config, Tokenizer(tokenizer.copy_backend(), config.text.tokenizer)).init_weights(generator)
 
 
-def _make_config(spec: ModelSpec, tokens: TokenizerConfig) -> ModelConfig:
+def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> ModelConfig:
     """The config of a new model: that of its size, with the tokenizer and the changes of the spec.
 
-    `tokens`: the tokenizer's config. Raises a ValueError if an option doesn't fit the loss or the patch size.
+    Raises a ValueError if an option doesn't fit the loss or the patch size.
     """
-    config = get_config(spec.size, tokens).with_uncertainty(spec.uncertainty)
+    config = get_config(spec.size, tokenizer_config).with_uncertainty(spec.uncertainty)
     if spec.contrastive_loss == "softmax" and spec.init_logit_bias is not None:
         raise ValueError(
-            "model.init_logit_bias: a model with contrastive_loss softmax has no bias; remove it"
+            "model.init_logit_bias can't be set with model.contrastive_loss=softmax, which has no bias: remove it"
         )
     init = config.init
     init = init if spec.init_scale is None else replace(init, scale=spec.init_scale)
@@ -80,7 +85,7 @@ def _make_config(spec: ModelSpec, tokens: TokenizerConfig) -> ModelConfig:
     return replace(config, image=image, contrastive_loss=spec.contrastive_loss, init=init)
 
 
-def _pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generator) -> ProLIP:
+def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generator) -> ProLIP:
     """A pretrained model, made probabilistic if it has no variances, resized, and with the spec's scale and bias.
 
     Args:
@@ -99,7 +104,7 @@ def _pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generat
     tokenizer: str | Tokenizer | None = spec.tokenizer
     if spec.tokenizer in GENERATORS:
         tokenizer = make_generated_tokenizer(spec.tokenizer)
-    _require_model(pretrained)
+    _require_model_folder(pretrained)
     model = open_model(pretrained, tokenizer=tokenizer).model.float()
     if model.tokenizer is None:
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
@@ -116,30 +121,31 @@ def _pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generat
 
 def _find_model_folder(path: str) -> str:
     """The model folder inside a run folder; any other path unchanged."""
-    inside = Path(path) / MODEL
-    return str(inside) if inside.is_dir() else path
+    model_folder = Path(path) / MODEL
+    return str(model_folder) if model_folder.is_dir() else path
 
 
-def _require_model(pretrained: str) -> None:
+def _require_model_folder(pretrained: str) -> None:
     """Raise a ValueError for a training checkpoint or an unfinished run: neither holds a model folder."""
     path = Path(pretrained)
     is_checkpoint = path.absolute().parent.name == CHECKPOINTS and is_run(path.absolute().parents[1])
     if is_checkpoint or (is_run(path) and not (path / MODEL).is_dir()):
         raise ValueError(
-            f"model.pretrained: {pretrained} has no model yet: run prolip export {pretrained} OUT, then set "
-            "model.pretrained=OUT"
+            f"model.pretrained: {pretrained} has no model folder. Export one with "
+            f"`prolip export {shlex.quote(pretrained)} OUT`, then set model.pretrained=OUT"
         )
 
 
 def _require_whole_patches(image_size: int, image: ImageConfig) -> None:
-    """Raise a ValueError, with a size that fits, if an image size in pixels is no multiple of the patch size.
+    """Raise a ValueError, with the next multiple, if an image size in pixels is no multiple of the patch size.
 
     The size that the model has now (`image`) is accepted in any case.
     """
     if image_size % image.patch_size and image_size != image.preprocessing.size:
-        fitting = -(-image_size // image.patch_size) * image.patch_size
+        next_multiple = -(-image_size // image.patch_size) * image.patch_size
         raise ValueError(
-            f"model.image_size {image_size} is not a multiple of the patch size {image.patch_size}; {fitting} is"
+            f"model.image_size {image_size} is not a multiple of the patch size {image.patch_size}; the next is "
+            f"{next_multiple}"
         )
 
 
@@ -174,40 +180,42 @@ def _make_tokenizer(name: str, context_length: int) -> Tokenizer:
     """
     if name in GENERATORS:
         return make_generated_tokenizer(name, context_length)
-    path = Path(_find_model_folder(name))
-    found = path if path.exists() else hub.fetch_tokenizer(name)
+    local_path = Path(_find_model_folder(name))
+    path = local_path if local_path.exists() else hub.fetch_tokenizer(name)
     backend = None
-    if found is not None:
+    if path is not None:
         backend = (
-            tokenizer_builders.read_folder_tokenizer(found) if found.is_dir() else read_tokenizer_file(found)
+            tokenizer_builders.read_folder_tokenizer(path) if path.is_dir() else read_tokenizer_file(path)
         )
-    if backend is None or found is None:
+    if backend is None or path is None:
         raise ValueError(
-            f"model.tokenizer: {name} holds no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
+            f"model.tokenizer: {name} holds no tokenizer. It must be scenes, or a folder, file or hub id with "
+            "tokenizer.json, or vocab.json and merges.txt"
         )
-    folder = found if found.is_dir() else found.parent
-    config = _read_native_config(folder, context_length) or _infer_config(
+    folder = path if path.is_dir() else path.parent
+    config = _read_prolip_tokenizer_config(folder, context_length) or _infer_tokenizer_config(
         backend, folder, context_length, name
     )
     return add_mask_token(Tokenizer(backend, config))
 
 
-def _read_native_config(folder: Path, context_length: int) -> TokenizerConfig | None:
+def _read_prolip_tokenizer_config(folder: Path, context_length: int) -> TokenizerConfig | None:
     """The tokenizer config of a prolip model folder, with this context length; None for another kind of folder."""
     path = folder / CONFIG_FILE
-    content = read_json(path) if path.is_file() else {}
-    if not is_prolip_config(content):
+    folder_config = read_json(path) if path.is_file() else {}
+    if not is_prolip_config(folder_config):
         return None
-    config = ModelConfig.from_dict(content.get("model", {})).text.tokenizer
+    config = ModelConfig.from_dict(folder_config.get("model", {})).text.tokenizer
     return replace(config, context_length=context_length, pad_to="longest")
 
 
-def _infer_config(
+def _infer_tokenizer_config(
     backend: tokenizers.Tokenizer, folder: Path, context_length: int, name: str
 ) -> TokenizerConfig:
     """Infer the config of a foreign tokenizer from the ids it adds to a text and its special token names.
 
-    CLIP's vocabulary gets CLIP's text cleaning, any other the paper's.
+    A tokenizer with CLIP's start token gets CLIP's text cleaning, any other that of the paper. Turns off the padding of
+    `backend`.
 
     Args:
         backend: The tokenizer.
@@ -218,15 +226,15 @@ def _infer_config(
     Raises:
         ValueError: It has neither a padding nor an end token.
     """
-    names = tokenizer_builders.read_special_tokens(folder)
-    start, end = _find_end_ids(backend)
-    pad = _find_special_id(backend, (names.get("pad"), *PAD_TOKENS))
+    special_names = tokenizer_builders.read_special_tokens(folder)
+    start, end = _find_start_and_end_ids(backend)
+    pad = _find_special_id(backend, (special_names.get("pad"), *PAD_TOKENS))
     pad = end if pad is None else pad
     if pad is None:
         raise ValueError(
             f"model.tokenizer: {name} has neither a padding nor an end token; choose another tokenizer"
         )
-    mask = _find_special_id(backend, (names.get("mask"),))
+    mask = _find_special_id(backend, (special_names.get("mask"),))
     return TokenizerConfig(
         vocab_size=max(backend.get_vocab().values()) + 1,
         context_length=context_length,
@@ -238,8 +246,8 @@ def _infer_config(
     )
 
 
-def _find_end_ids(backend: tokenizers.Tokenizer) -> tuple[int | None, int | None]:
-    """The ids that the tokenizer itself adds before and after a text, None where it adds none: (start id, end id).
+def _find_start_and_end_ids(backend: tokenizers.Tokenizer) -> tuple[int | None, int | None]:
+    """(start id, end id): the ids that the tokenizer itself adds before and after a text, None where it adds none.
 
     Turns off the tokenizer's padding.
     """
@@ -252,7 +260,7 @@ def _find_end_ids(backend: tokenizers.Tokenizer) -> tuple[int | None, int | None
 def _find_special_id(backend: tokenizers.Tokenizer, names: tuple[str | None, ...]) -> int | None:
     """The id of the first name that is a special token; None if none is.
 
-    A word doesn't count: padding with "!" would hide every "!".
+    An ordinary token doesn't count, even if it is named as padding: padding with "!" would hide every "!" of a text.
     """
-    special = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
-    return next((special[name] for name in names if name in special), None)
+    special_ids = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
+    return next((special_ids[name] for name in names if name in special_ids), None)

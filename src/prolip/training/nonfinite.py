@@ -92,7 +92,8 @@ class NonFiniteMonitor:
         """Check all records since the last check. All ranks call it.
 
         Args:
-            module: Its gradients, if they are still those of a bad step, tell which parameters are affected.
+            module: Its gradients, if they are still those of a step with non-finite values, tell which parameters have
+                them.
 
         Returns:
             A message for each step that was skipped.
@@ -103,10 +104,13 @@ class NonFiniteMonitor:
         unchecked, self._unchecked = self._unchecked, []
         if not unchecked or not bool(torch.stack([record.nonfinite for record in unchecked]).any()):
             return []
-        bad = [record for record in unchecked if bool(record.nonfinite)]
-        self.skipped_steps += len(bad)
+        nonfinite_records = [record for record in unchecked if bool(record.nonfinite)]
+        self.skipped_steps += len(nonfinite_records)
         # the gradients in the parameters are those of the last step
-        messages = [_describe_step(record, module if record is unchecked[-1] else None) for record in bad]
+        messages = [
+            _describe_step(record, module if record is unchecked[-1] else None)
+            for record in nonfinite_records
+        ]
         if self._policy.action == "stop":
             raise FloatingPointError(
                 f"{messages[0]}. The weights were not changed. Lower optimizer.lr, set optimizer.grad_clip_norm, or "
@@ -115,24 +119,25 @@ class NonFiniteMonitor:
         if self.skipped_steps > self._policy.max_skipped_steps:
             raise FloatingPointError(
                 f"{messages[-1]}. {self.skipped_steps} steps were skipped, more than nonfinite.max_skipped_steps = "
-                f"{self._policy.max_skipped_steps}"
+                f"{self._policy.max_skipped_steps}. Lower optimizer.lr, set optimizer.grad_clip_norm, or raise this "
+                "limit"
             )
         return [f"{message}: step skipped" for message in messages]
 
 
 def _describe_step(record: StepRecord, module: nn.Module | None) -> str:
-    """What was not finite in a step, and which samples: one line. All ranks call it.
+    """Describe in one line what was not finite in a step, and in which samples. All ranks call it.
 
     Args:
         record: A step with a non-finite value.
         module: For its gradients; None if they are no longer those of the step.
     """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
-    values = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
-    if not values:
-        values = [f"the gradient norm is {float(record.grad_norm)}", *_describe_gradients(module)]
+    problems = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
+    if not problems:
+        problems = [f"the gradient norm is {float(record.grad_norm)}", *_describe_gradients(module)]
     keys = [key for key, finite in zip(record.keys, record.finite_rows.tolist(), strict=True) if not finite]
-    return f"step {record.step}: {join_names(values)}; {_describe_samples(_gather_keys(keys))}"
+    return f"step {record.step}: {join_names(problems)}; {_describe_samples(_gather_keys(keys))}"
 
 
 def _describe_gradients(module: nn.Module | None) -> list[str]:
@@ -158,6 +163,6 @@ def _gather_keys(keys: list[str]) -> list[str]:
     """The keys of all ranks, in the order of ranks. All ranks call it."""
     if distributed.world_size() == 1:
         return keys
-    found: list[list[str]] = [[]] * distributed.world_size()
-    dist.all_gather_object(found, keys)
-    return [key for part in found for key in part]
+    keys_by_rank: list[list[str]] = [[]] * distributed.world_size()
+    dist.all_gather_object(keys_by_rank, keys)
+    return [key for rank_keys in keys_by_rank for key in rank_keys]

@@ -24,7 +24,7 @@ BELOW_BLOCKS = re.compile(
 
 
 class _Group(NamedTuple):
-    """What the parameters of a group have in common."""
+    """What the parameters of one of the optimizer's param_groups have in common."""
 
     lr_multiplier: float  # learning rate as a multiple of the run's
     weight_decay: float
@@ -77,14 +77,14 @@ def freeze_parameters(module: nn.Module, prefixes: tuple[str, ...]) -> None:
     parameters = {name.removeprefix("model."): p for name, p in module.named_parameters()}
     frozen: set[str] = set()
     for prefix in prefixes:
-        found = {name for name in parameters if name == prefix or name.startswith(prefix + ".")}
-        if not found:
+        matches = {name for name in parameters if name == prefix or name.startswith(prefix + ".")}
+        if not matches:
             raise ValueError(
-                f"frozen: no parameter has the prefix {prefix!r}; {_suggest(prefix, parameters)}"
+                f"optimizer.frozen: no parameter has the prefix {prefix!r}; {_suggest_prefixes(prefix, parameters)}"
             )
-        frozen |= found
+        frozen |= matches
     if not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
-        raise ValueError(f"frozen: {', '.join(prefixes)} leaves no parameter to train; freeze less")
+        raise ValueError(f"optimizer.frozen: {', '.join(prefixes)} leaves no parameter to train; freeze less")
     for name in frozen:
         parameters[name].requires_grad_(False)
 
@@ -180,16 +180,17 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float | None) -
     with_grad = [p for p in all_parameters if p.grad is not None]
     # torch's functions take plain tensors or DTensors, not both. A DTensor's norm is already that of all its shards,
     # and plain parameters are equal on all ranks, so the two norms add up in squares.
-    kinds = [[p for p in with_grad if isinstance(p, DTensor) == sharded] for sharded in (False, True)]
-    norms = [_compute_norm(kind) for kind in kinds if kind]
+    groups = [[p for p in with_grad if isinstance(p, DTensor) == sharded] for sharded in (False, True)]
+    norms = [_compute_grad_norm(group) for group in groups if group]
     if not norms:
         return torch.zeros((), device=all_parameters[0].device if all_parameters else None)
     norm = norms[0] if len(norms) == 1 else torch.hypot(*norms)
     if max_norm is not None:
-        # Scaling by an infinite norm would make all gradients 0 or NaN, and hide which were not finite.
+        # Scaling by a norm that isn't finite would make all gradients 0 or NaN, and hide which were not finite. With a
+        # norm of 0 nothing is scaled.
         finite_norm = norm.nan_to_num(0.0, 0.0, 0.0)
-        for kind in kinds:
-            clip_grads_with_norm_(kind, max_norm, finite_norm)
+        for group in groups:
+            clip_grads_with_norm_(group, max_norm, finite_norm)
     return norm.float()
 
 
@@ -220,21 +221,20 @@ def _get_group(parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> 
 
 
 def _compute_depths(module: nn.Module) -> dict[str, int]:
-    """Depth of each parameter below its tower's heads, by name.
+    """Compute how many layers each parameter, by name, is below the heads of its tower, for `layer_decay`.
 
-    Heads have depth 0, the last block 1, the first as many as there are blocks, and the embeddings before it one
-    more.
+    Heads have depth 0, the last block 1, the first block the number of blocks, and the embeddings before it one more.
     """
     names = [name for name, _ in module.named_parameters()]
-    blocks = {"image": 0, "text": 0}  # number of blocks of each tower
-    for found in filter(None, map(BLOCK.match, names)):
-        blocks[found["tower"]] = max(blocks[found["tower"]], int(found["number"]) + 1)
+    num_blocks = {"image": 0, "text": 0}
+    for match in filter(None, map(BLOCK.match, names)):
+        num_blocks[match["tower"]] = max(num_blocks[match["tower"]], int(match["number"]) + 1)
     depths = dict.fromkeys(names, 0)
     for name in names:
         if block := BLOCK.match(name):
-            depths[name] = blocks[block["tower"]] - int(block["number"])
+            depths[name] = num_blocks[block["tower"]] - int(block["number"])
         elif below := BELOW_BLOCKS.match(name):
-            depths[name] = blocks[below["tower"]] + 1
+            depths[name] = num_blocks[below["tower"]] + 1
     return depths
 
 
@@ -244,13 +244,13 @@ def _iter_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn
         yield from zip(group["names"], group["params"], strict=True)
 
 
-def _compute_norm(parameters: list[nn.Parameter]) -> Tensor:
+def _compute_grad_norm(parameters: list[nn.Parameter]) -> Tensor:
     """2-norm of all gradients of parameters that are all plain or all sharded: a plain tensor ()."""
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-def _suggest(prefix: str, names: Iterable[str]) -> str:
+def _suggest_prefixes(prefix: str, names: Iterable[str]) -> str:
     """Advice for an error message: prefixes of parameter names spelled like `prefix`, or else all first parts."""
     split_names = [name.split(".") for name in names]
     prefixes = dict.fromkeys(".".join(parts[:n]) for parts in split_names for n in range(1, len(parts) + 1))

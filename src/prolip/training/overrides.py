@@ -35,10 +35,10 @@ def apply_overrides(config: TrainConfig, args: Sequence[str], prog: str = "proli
     Raises:
         ValueError: A key doesn't exist (the message suggests similar ones), or a value can't be parsed.
     """
-    known = list_keys(config)
+    hints = list_keys(config)
     words: list[str] = []
-    for key, values in _iter_pairs(args, known):
-        words += [f"--{key}", *_spell_for_tyro(known[key], values)]
+    for key, values in _iter_assignments(args, hints):
+        words += [f"--{key}", *_spell_for_tyro(hints[key], values)]
     return _parse_with_tyro(config, words, prog) if words else config
 
 
@@ -69,7 +69,7 @@ def list_keys(config: TrainConfig) -> dict[str, Any]:
 
 
 def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Split arguments into those with the given names and the rest.
+    """Split arguments of the command line into the values of some keys and all other arguments. Later values win.
 
     Args:
         args: Arguments of the command line.
@@ -79,7 +79,7 @@ def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str]
         The values of these keys, and all other arguments unchanged.
 
     Raises:
-        ValueError: `--key` of a given name is the last word, so it has no value.
+        ValueError: `--key` with one of the names is the last word, so it has no value.
     """
     taken: dict[str, str] = {}
     rest: list[str] = []
@@ -91,33 +91,38 @@ def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str]
             taken[match[1]] = match[2]
         elif word.startswith("--") and word[2:] in names:
             if not words:
-                raise ValueError(f"{word} needs a value: {word[2:]}=...")
+                raise ValueError(f"{word} has no value: write {word[2:]}=VALUE")
             taken[word[2:]] = words.pop(0)
         else:
             rest.append(word)
     return taken, rest
 
 
-def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
+def make_unknown_key_error(key: str, known_keys: Sequence[str]) -> ValueError:
     """Make an error that suggests keys with a similar spelling or the same last part.
 
     Args:
         key: As the user wrote it.
-        known: All keys of the config.
+        known_keys: All keys of the config.
 
     Returns:
         The error, for the caller to raise.
     """
-    if key.startswith("initial_stages.") and not any(name.startswith("initial_stages.") for name in known):
+    if key.startswith("initial_stages.") and not any(
+        name.startswith("initial_stages.") for name in known_keys
+    ):
         return ValueError(
             f"there is no key {key!r}: this recipe has no initial stages; stages are added in a recipe file"
         )
     last = key.rpartition(".")[2]
-    close = [*get_close_matches(key, known, n=3), *(name for name in known if name.split(".")[-1] == last)]
-    hint = " or ".join(f"{name}=..." for name in list(dict.fromkeys(close))[:3])
+    similar = [
+        *get_close_matches(key, known_keys, n=3),
+        *(name for name in known_keys if name.split(".")[-1] == last),
+    ]
+    hint = " or ".join(f"{name}=..." for name in list(dict.fromkeys(similar))[:3])
     return ValueError(
         f"there is no key {key!r}; "
-        + (f"did you mean {hint}?" if hint else "prolip train RECIPE --help lists them")
+        + (f"did you mean {hint}?" if hint else "`prolip train RECIPE --help` lists them")
     )
 
 
@@ -146,12 +151,12 @@ def _iter_keys(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield key, hints[name]
 
 
-def _iter_pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _iter_assignments(args: Sequence[str], hints: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Parse key=value and --key value, in the order given.
 
     Args:
         args: Words of the command line.
-        known: Type hints of all keys, from `list_keys`.
+        hints: Type hints of all keys, from `list_keys`.
 
     Yields:
         Each key, with underscores for hyphens, and its values.
@@ -164,39 +169,39 @@ def _iter_pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple
         word = words.pop(0)
         match = KEY_VALUE.fullmatch(word.removeprefix("--"))
         if match:
-            key = _require_known(match[1], known)
-            yield key, _split(match[2]) if _takes_several(known[key]) else [match[2]]
+            key = _normalize_key(match[1], hints)
+            yield key, _split_values(match[2]) if _takes_several_values(hints[key]) else [match[2]]
         elif word.startswith("--"):
-            key = _require_known(word[2:], known)
-            max_values = None if _takes_several(known[key]) else 1
-            yield key, _take_values(words, known, max_values)
+            key = _normalize_key(word[2:], hints)
+            max_values = None if _takes_several_values(hints[key]) else 1
+            yield key, _pop_values(words, hints, max_values)
         else:
-            raise ValueError(f"{word!r} is neither key=value nor --key value")
+            raise ValueError(f"{word!r} belongs to no key: write key=value or --key value")
 
 
-def _take_values(words: list[str], known: Mapping[str, Any], max_values: int | None) -> list[str]:
+def _pop_values(words: list[str], hints: Mapping[str, Any], max_values: int | None) -> list[str]:
     """Remove the values of the current key from the front of `words`, which is changed, and return them.
 
-    They end before the next key, or after `max_values` (None: any number).
+    They end before the next key, or after `max_values` (None: any number). The keys of `hints` are known as keys.
     """
-    found: list[str] = []
-    while words and len(found) != max_values and not words[0].startswith("--"):
+    values: list[str] = []
+    while words and len(values) != max_values and not words[0].startswith("--"):
         match = KEY_VALUE.fullmatch(words[0])
-        if match and match[1].replace("-", "_") in known:
+        if match and match[1].replace("-", "_") in hints:
             break
-        found.append(words.pop(0))
-    return found
+        values.append(words.pop(0))
+    return values
 
 
-def _require_known(key: str, known: Mapping[str, Any]) -> str:
-    """The key with underscores for hyphens; an error with suggestions if it is not among the known ones."""
+def _normalize_key(key: str, hints: Mapping[str, Any]) -> str:
+    """The key with underscores for hyphens; a ValueError with suggestions if it is not a key of `hints`."""
     normalized = key.replace("-", "_")
-    if normalized not in known:
-        raise make_unknown_key_error(key, list(known))
+    if normalized not in hints:
+        raise make_unknown_key_error(key, list(hints))
     return normalized
 
 
-def _split(value: str) -> list[str]:
+def _split_values(value: str) -> list[str]:
     """Split the text after key= into several values, at spaces outside of quotes; a "pipe:" command is one value.
 
     Raises:
@@ -220,6 +225,6 @@ def _spell_for_tyro(hint: Any, values: list[str]) -> list[str]:
     return [value.capitalize() for value in values] or ["True"]
 
 
-def _takes_several(hint: Any) -> bool:
+def _takes_several_values(hint: Any) -> bool:
     """Whether a key with this type hint takes several values: a tuple, or a tuple or None."""
     return any(get_origin(kind) is tuple for kind in union_members(hint))

@@ -48,7 +48,7 @@ def init_processes(config: ParallelConfig) -> Iterator[torch.device]:
     device = _choose_device(config.device)
     is_owner = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
     if is_owner:
-        _join_group(device)
+        _init_process_group(device)
     yield device
     # After an error the group is not destroyed: other ranks may still communicate, and the traceback still refers to
     # DDP, which refers to the group.
@@ -66,7 +66,7 @@ def is_local_rank_zero() -> bool:
 
 @contextmanager
 def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators, differently on each rank, and restore their state at the end.
+    """Seed torch's global generators, differently on each rank, and restore their state at the end of the block.
 
     Nothing in prolip draws from them; a user's module may.
 
@@ -82,7 +82,7 @@ def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _join_group(device: torch.device) -> None:
+def _init_process_group(device: torch.device) -> None:
     """Rendezvous with the other processes of torchrun and create torch's default process group."""
     store, rank, world_size = next(rendezvous("env://"))
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
@@ -95,7 +95,7 @@ def _join_group(device: torch.device) -> None:
 
 
 def _choose_device(name: str | None) -> torch.device:
-    """cpu, or a GPU: the one named, else that of torchrun's local rank, which becomes CUDA's current device.
+    """Choose the CPU, or a GPU: the one named, else that of torchrun's local rank. It becomes CUDA's current device.
 
     Args:
         name: cpu, cuda or cuda:N; None: a GPU if there is one.
@@ -103,19 +103,19 @@ def _choose_device(name: str | None) -> torch.device:
     Raises:
         ValueError: The name is something else, or there is no such GPU.
     """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "cpu" or (name is None and not count):
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name is None and not num_gpus):
         return torch.device("cpu")
     match = re.fullmatch(r"cuda(:([0-9]{1,4}))?", "cuda" if name is None else name)
     if match is None:
         raise ValueError(f"parallel.device must be cpu, cuda or cuda:N (N from 0), not {name!r}")
-    if not count:
-        raise ValueError(f"parallel.device: {name}, but PyTorch finds no GPU; set parallel.device=cpu")
+    if not num_gpus:
+        raise ValueError(f"parallel.device={name}, but PyTorch finds no GPU: set parallel.device=cpu")
     number = int(match[2] or os.environ.get("LOCAL_RANK", "0"))
-    if number >= count:
+    if number >= num_gpus:
         raise ValueError(
-            f"parallel.device: there is no GPU {number}: this machine has {count}. Choose another, or start at most "
-            f"{count} processes on it"
+            f"there is no GPU {number}: this machine has {num_gpus}, counted from 0. Set parallel.device to one of "
+            f"them, or start at most {num_gpus} processes on it (torchrun --nproc-per-node {num_gpus})"
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
@@ -124,7 +124,7 @@ def _choose_device(name: str | None) -> torch.device:
 def parallelize(
     module: TrainModule, config: ParallelConfig, device: torch.device
 ) -> Callable[[MicroBatch], TowerOutputs]:
-    """Move the parameters to the device, and shard or replicate them.
+    """Move the parameters to the device, in the dtype of the precision, and shard them or wrap the towers in DDP.
 
     `model.encode_image` of the model itself still works under either strategy, if all ranks call it.
 
@@ -144,7 +144,7 @@ def parallelize(
         for block in blocks:
             block.compile()
     if config.strategy == "fsdp":
-        _shard(model, blocks, device)
+        _shard_towers(model, blocks, device)
     towers = Towers(model)
     if config.strategy == "fsdp" or distributed.world_size() == 1:
         return towers
@@ -153,7 +153,7 @@ def parallelize(
     return DistributedDataParallel(towers, gradient_as_bucket_view=True)
 
 
-def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
+def _shard_towers(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
     """Shard each block, then the rest of each tower, in place, over all ranks with FSDP2.
 
     Logit scale and bias are scalars, which FSDP can't shard: they stay plain parameters.
@@ -163,7 +163,8 @@ def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
     """
     if not distributed.is_distributed():
         raise ValueError(
-            "parallel.strategy=fsdp shards weights over processes: start at least two with torchrun"
+            "parallel.strategy=fsdp shards weights over processes: start at least two with "
+            "`torchrun --nproc-per-node 2 -m prolip train ...`"
         )
     from torch.distributed.fsdp import fully_shard
 

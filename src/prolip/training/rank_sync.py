@@ -31,7 +31,7 @@ class StopRequest:
         return self.signal is not None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Handler of a signal: record it. After a Ctrl-C, Python's own handler is restored."""
+        """Handle a signal: record it. After a Ctrl-C, restore Python's own handler, so that a second one interrupts."""
         self.signal = signal.Signals(number)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,17 +50,17 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request._handle) for number in _list_stop_signals()}
+    previous_handlers = {number: signal.signal(number, request._handle) for number in _list_stop_signals()}
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
 def _list_stop_signals() -> list[signal.Signals]:
     """SIGTERM, SIGINT, and SIGHUP unless nohup made this process ignore it."""
-    hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+    hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # Windows has none
     return [signal.SIGTERM, signal.SIGINT, *(s for s in hangup if signal.getsignal(s) is not signal.SIG_IGN)]
 
 
@@ -69,7 +69,7 @@ class PeerError(RuntimeError):
 
 
 def any_rank(*flags: bool) -> tuple[bool, ...]:
-    """Whether each flag is set on any rank. All ranks call it, with equally many flags.
+    """Tell, for each flag, whether it is set on any rank. All ranks call it, with equally many flags.
 
     The flags are exchanged over gloo, on the CPU: NCCL would wait for the GPU's queued work.
 
@@ -139,11 +139,11 @@ def broadcast_from_rank_zero(work: Callable[[], T]) -> T:
     Returns:
         The result of rank 0.
     """
-    found: list[T | None] = [None]
-    on_rank_zero(lambda: found.__setitem__(0, work()))
+    result: list[T | None] = [None]  # a list of one: broadcast_object_list fills it in place
+    on_rank_zero(lambda: result.__setitem__(0, work()))
     if distributed.world_size() > 1:
-        dist.broadcast_object_list(found, src=0, device=torch.device("cpu"))
-    return found[0]  # type: ignore[return-value]
+        dist.broadcast_object_list(result, src=0, device=torch.device("cpu"))
+    return result[0]  # type: ignore[return-value]
 
 
 def on_rank_zero(work: Callable[[], object]) -> None:

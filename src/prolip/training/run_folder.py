@@ -86,12 +86,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             # not flock: worker processes inherit its lock and may outlive this process
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+        except (BlockingIOError, PermissionError):  # POSIX allows either error for a lock that is held
             raise ValueError(
                 f"another process is training in {folder}: wait for it, or choose another folder with out=..."
             ) from None
         except OSError:
-            pass
+            pass  # the file system has no locks
         yield
 
 
@@ -111,7 +111,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> TrainConfig:
-    """The config that a run was started with.
+    """Read the config that a run was started with.
 
     Args:
         folder: Run folder.
@@ -120,24 +120,24 @@ def read_config(folder: Path) -> TrainConfig:
         The config.
 
     Raises:
-        ValueError: The file is of something else, of another format version, or damaged.
+        ValueError: config.json is not that of a run, has another format version, or is damaged.
     """
-    content = read_json(folder / CONFIG)
-    if content.get("format") != FORMAT or "config" not in content:
+    run_json = read_json(folder / CONFIG)
+    if run_json.get("format") != FORMAT or "config" not in run_json:
         raise ValueError(f"{folder / CONFIG} is not the config of a training run")
-    if content.get("version") != VERSION:
+    if run_json.get("version") != VERSION:
         raise ValueError(
-            f"{folder} has run format {content.get('version')}; this version of prolip reads format {VERSION}. Use the "
-            "version that wrote it, or start a new run: out=..."
+            f"{folder} has run format {run_json.get('version')}; this version of prolip reads format {VERSION}. Use "
+            "the version that wrote it, or start a new run with out=..."
         )
-    missing = sorted(set(TrainConfig().to_dict()) - set(content["config"]))
+    missing = sorted(set(TrainConfig().to_dict()) - set(run_json["config"]))
     if missing:
         raise ValueError(f"{folder / CONFIG} is damaged: its config lacks {', '.join(missing)}")
-    return TrainConfig.from_dict(content["config"])
+    return TrainConfig.from_dict(run_json["config"])
 
 
 def read_empty_model(folder: Path) -> ProLIP:
-    """The model of a run with its tokenizer; its weights are allocated, but not read.
+    """Build the model of a run from its config and tokenizer; its weights are allocated, but not read.
 
     Args:
         folder: Run folder.
@@ -145,9 +145,9 @@ def read_empty_model(folder: Path) -> ProLIP:
     Returns:
         The model, on the CPU.
     """
-    content = read_json(folder / CONFIG)
-    model = ProLIP(ModelConfig.from_dict(content["model"]))
-    model.origin = content["origin"]
+    run_json = read_json(folder / CONFIG)
+    model = ProLIP(ModelConfig.from_dict(run_json["model"]))
+    model.origin = run_json["origin"]
     if (folder / TOKENIZER_FILE).is_file():
         model.set_tokenizer(Tokenizer.from_file(folder / TOKENIZER_FILE, model.config.text.tokenizer))
     return model.to_empty(device="cpu")
@@ -157,8 +157,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
     """Raise a ValueError if a run can't start in a folder.
 
     That is so if it holds other files, a run and `resume` is false, or a run with another config (see `RESUME_KEYS`).
-    A
-    run without checkpoints doesn't count.
+    A run without checkpoints may be started over, with any config.
 
     Args:
         folder: Where to train; it need not exist.
@@ -166,13 +165,15 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
         resume: Whether a run in the folder is to be continued.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file, but a run needs its own folder: out=...")
+        raise ValueError(f"{folder} is a file, but a run needs its own folder: choose another with out=...")
     if not is_run(folder):
         if folder.exists() and any(not _is_lock_or_temporary(path) for path in folder.iterdir()):
-            raise ValueError(f"{folder} holds other files, but a run needs its own folder: out=...")
+            raise ValueError(
+                f"{folder} holds other files, but a run needs its own folder: choose another with out=..."
+            )
         return
     if not any((folder / CHECKPOINTS).glob("step-*")):
-        return  # nothing was saved yet, so it may start over, with any config
+        return  # nothing was saved yet
     if not resume:
         raise ValueError(
             f"{folder} already holds a run: continue it with --resume, or choose another folder with out=..."
@@ -182,7 +183,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
         changes = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
         raise ValueError(
             f"{folder} holds a run with another config: {changes}. Undo these changes, or start a new run with out=... "
-            f"(from these weights: prolip export {folder} OUT, then model.pretrained=OUT)"
+            f"(from these weights: `prolip export {shlex.quote(str(folder))} OUT`, then model.pretrained=OUT)"
         )
 
 
@@ -207,27 +208,27 @@ def _is_lock_or_temporary(path: Path) -> bool:
 def compare_configs(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> list[tuple[str, Any, Any]]:
-    """Keys, with both values, that differ and are not in RESUME_KEYS.
+    """Find the keys that differ between two configs, other than `RESUME_KEYS`.
 
     Args:
         old: The earlier config, from `TrainConfig.to_dict`.
         new: The present config, from `TrainConfig.to_dict`.
-        prefix: Prefix of the keys, with a final dot.
+        prefix: Key of the nested config that is compared, with a final dot; "" for the whole config.
 
     Returns:
         (key, old value, new value), sorted by key; a missing value is None.
     """
-    found = []
+    differences = []
     for name in sorted({*old, *new}):
         key = prefix + name
-        before, after = (_to_json_value(values.get(name)) for values in (old, new))
+        before, after = (_to_json_value(config.get(name)) for config in (old, new))
         if key in RESUME_KEYS or before == after:
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += compare_configs(before, after, key + ".")
+            differences += compare_configs(before, after, key + ".")
         else:
-            found.append((key, before, after))
-    return found
+            differences.append((key, before, after))
+    return differences
 
 
 def write_run_files(
@@ -247,8 +248,8 @@ def write_run_files(
     remove_temporary_files(folder)
     for name in (MODEL, BEST):
         recover_folder(folder / name)
-    content = {"format": FORMAT, "version": VERSION, "config": config.to_dict(), "data": data}
-    write_json(folder / CONFIG, {**content, "model": model.config.to_dict(), "origin": model.origin})
+    run_json = {"format": FORMAT, "version": VERSION, "config": config.to_dict(), "data": data}
+    write_json(folder / CONFIG, {**run_json, "model": model.config.to_dict(), "origin": model.origin})
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER_FILE)
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
@@ -257,13 +258,13 @@ def write_run_files(
 
 
 def read_sessions(folder: Path) -> Iterator[dict[str, Any]]:
-    """Environment of each start of the run, and the step it started from.
+    """Read sessions.jsonl: the environment of each start of the run, and the step it started from.
 
     Args:
         folder: Run folder.
 
-    Returns:
-        An iterator over JSON objects, one per start.
+    Yields:
+        A JSON object per start, the first start first.
     """
     for line in (folder / SESSIONS).read_text(encoding="utf-8").splitlines():
         yield json.loads(line)

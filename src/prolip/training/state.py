@@ -48,11 +48,13 @@ class TrainState:
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name. They are not copies: a checkpoint is loaded by writing to them."""
-        found = {f"module.{name}": value for name, value in self.module.state_dict().items()}
-        found |= {f"optimizer.{name}": value for name, value in get_optimizer_tensors(self.optimizer).items()}
+        tensors = {f"module.{name}": value for name, value in self.module.state_dict().items()}
+        tensors |= {
+            f"optimizer.{name}": value for name, value in get_optimizer_tensors(self.optimizer).items()
+        }
         if self.ema is not None:
-            found |= {f"ema.{name}": value for name, value in self.ema.tensors().items()}
-        return found
+            tensors |= {f"ema.{name}": value for name, value in self.ema.tensors().items()}
+        return tensors
 
     def save(self, folder: Path) -> Path:
         """Write a checkpoint of the current step. All ranks call it.
@@ -90,7 +92,8 @@ class TrainState:
             checkpointing.set_rng_state(rank_state["rng"])
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(
-                f"{path} is damaged: {error!r}. Remove it to resume from the checkpoint before it"
+                f"the checkpoint {path} is damaged: {error!r}. Remove that folder to resume from the checkpoint "
+                "before it"
             ) from None
 
 
@@ -102,9 +105,10 @@ def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> Non
         ema: Average of the weights, which is exported instead of them; None if the run has none.
         folder: Model folder; replaced if it exists.
     """
-    found = module.state_dict() | (ema.tensors() if ema is not None else {})
+    # The averages have the names of their parameters, and replace them. Frozen parameters have no average.
+    weights = module.state_dict() | (ema.tensors() if ema is not None else {})
     # one by one: the full tensors of a sharded model may not fit on a GPU together
-    tensors = {name: _gather_on_rank_zero(value) for name, value in found.items()}
+    tensors = {name: _gather_on_rank_zero(value) for name, value in weights.items()}
     on_rank_zero(lambda: atomic_write_folder(folder, extract_model(module, tensors).save))
 
 
@@ -115,7 +119,7 @@ def _gather_on_rank_zero(value: Tensor) -> Tensor:
 
 
 def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
-    """A model with the weights of a training module.
+    """Make a model with the weights of a training module.
 
     Args:
         module: For its config and tokenizer.
@@ -127,12 +131,16 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
     """
     model = ProLIP(module.model.config, module.model.tokenizer)
     model.origin = module.model.origin
-    own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    weights = {
+        name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
+    }
     if module.exports_pml_temperature:
         # PML's logit -a csd + b equals 2a (1 - csd / 2) + b - 2a, and the model's is a (1 - csd / 2) + b.
         scale = 2 * tensors["pml.logit_scale"].exp()
-        own |= {"logit_scale": scale.log(), "logit_bias": tensors["pml.logit_bias"] - scale}
-    model.load_state_dict({name: value.detach().cpu().clone() for name, value in own.items()}, assign=True)
+        weights |= {"logit_scale": scale.log(), "logit_bias": tensors["pml.logit_bias"] - scale}
+    model.load_state_dict(
+        {name: value.detach().cpu().clone() for name, value in weights.items()}, assign=True
+    )
     return model
 
 
@@ -154,14 +162,17 @@ def export_checkpoint(source: Path, out: Path) -> Path:
     run = source if run_folder.is_run(source) else source.parent.parent
     path = checkpointing.find_latest(source / run_folder.CHECKPOINTS) if run == source else source
     if path is None or not run_folder.is_run(run):
-        raise ValueError(f"{source} is neither a run with a complete checkpoint nor a checkpoint of a run")
+        raise ValueError(
+            f"{source} is neither the folder of a run with a complete checkpoint nor a checkpoint of a run"
+        )
     config, model = run_folder.read_config(run), run_folder.read_empty_model(run)
     module = TrainModule(model, [stage.objective for stage in config.stages])
     module = module.to(get_weight_dtype(config.parallel))
     tensors = dict(module.state_dict())
     checkpointing.load_checkpoint(path, {f"module.{name}": value for name, value in tensors.items()})
     if config.optimizer.ema_decay is not None:
-        averaged = checkpointing.list_tensor_names(path, "ema.")
-        checkpointing.load_checkpoint(path, {f"ema.{name}": tensors[name] for name in averaged})
+        # the averages are read into the same tensors, over the weights
+        ema_names = checkpointing.list_tensor_names(path, "ema.")
+        checkpointing.load_checkpoint(path, {f"ema.{name}": tensors[name] for name in ema_names})
     atomic_write_folder(out, extract_model(module, tensors).save)
     return out

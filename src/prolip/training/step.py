@@ -71,10 +71,12 @@ class Towers(nn.Module):
         (model,) = self._model
         pixels = normalize(micro.pixels, model.config.image.preprocessing)
         images = model.encode_image(pixels)
-        count = len(micro.ids)
+        num_whole = len(micro.ids)
         texts = model.encode_text(torch.cat([micro.ids, micro.masked_ids]))
-        masked = _encode_masked_images(model, pixels, micro.image_rows, micro.patch_indices)
-        return TowerOutputs(images, texts[:count], images[:0] if masked is None else masked, texts[count:])
+        masked_images = _encode_masked_images(model, pixels, micro.image_rows, micro.patch_indices)
+        if masked_images is None:
+            masked_images = images[:0]
+        return TowerOutputs(images, texts[:num_whole], masked_images, texts[num_whole:])
 
 
 def _encode_masked_images(
@@ -133,19 +135,19 @@ class TrainModule(nn.Module):
     @property
     def temperatures(self) -> dict[str, LogitScaleBias]:
         """Logit scale and bias by contrastive loss term: PPCL, SigLIP and CLIP share the model's, PML has its own."""
-        found = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
+        temperatures = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
         if self.pml is not None:
-            found["pml"] = LogitScaleBias(self.pml["logit_scale"], self.pml["logit_bias"])
-        return found
+            temperatures["pml"] = LogitScaleBias(self.pml["logit_scale"], self.pml["logit_bias"])
+        return temperatures
 
     def temperature_parameters(self) -> list[nn.Parameter]:
         """The logit scales and biases that are trained."""
-        found = [
+        parameters = [
             self.model.logit_scale,
             self.model.logit_bias,
             *(self.pml.values() if self.pml is not None else ()),
         ]
-        return [p for p in found if p is not None and p.requires_grad]
+        return [p for p in parameters if p is not None and p.requires_grad]
 
     def clamp_scales_(self) -> None:
         """Clamp every scale to [1, 100], in place, as after each step."""
@@ -197,20 +199,20 @@ def compute_gradients(
     Raises:
         ValueError: The batch has fewer rows than micro-batches, or masked terms lack their views.
     """
-    micros = split_batch(batch, masked_views, accumulation_steps, device)
+    micro_batches = split_batch(batch, masked_views, accumulation_steps, device)
     rows = None if masked_views is None else MaskedRows.from_views(masked_views, device)
     with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
         if accumulation_steps == 1:
-            outputs = towers(micros[0])
+            outputs = towers(micro_batches[0])
         else:
             with torch.no_grad():
-                outputs = concat_outputs([towers(micro) for micro in micros])
-            outputs = _make_leaves(outputs, module)
+                outputs = concat_outputs([towers(micro) for micro in micro_batches])
+            outputs = _detach_as_leaves(outputs, module)
     terms = compute_local_loss(module, objective, outputs, rows)
     # DDP and FSDP average gradients over ranks, but the ranks' losses are parts of one sum: hence the world size.
-    (terms.total * distributed.world_size() + _zero_from_all(outputs, module)).backward()
+    (terms.total * distributed.world_size() + _make_zero_term(outputs, module)).backward()
     if accumulation_steps > 1:
-        _backward_micro_batches(towers, micros, outputs, device, autocast)
+        _backward_micro_batches(towers, micro_batches, outputs, device, autocast)
     average_scalar_gradients(module.temperature_parameters())
     values = LossTerms({name: value.detach() for name, value in terms.values.items()}, terms.weights)
     return StepOutput(values, outputs.images.detach(), outputs.texts.detach())
@@ -261,7 +263,9 @@ def compute_local_loss(
     pairs = {}
     if objective.masked:
         if rows is None:
-            raise ValueError("the objective has masked terms, but there are no masked views")
+            raise ValueError(
+                "the objective has masked terms, but there are no masked views to compute them from"
+            )
         pairs = {
             "masked_images": MaskedPairs(images[rows.images], outputs.masked_images),
             "masked_texts": MaskedPairs(texts[rows.texts], outputs.masked_texts),
@@ -278,27 +282,30 @@ def compute_local_loss(
 
 
 def split_batch(
-    batch: Batch, masked_views: MaskedViews | None, count: int, device: torch.device | str
+    batch: Batch, masked_views: MaskedViews | None, num_micro_batches: int, device: torch.device | str
 ) -> list[MicroBatch]:
-    """Split a rank's rows into `count` micro-batches of consecutive rows, each with its masked views, on the device.
+    """Split a rank's rows into micro-batches of consecutive rows, each with its masked views, on the device.
 
     Args:
         batch: This rank's rows.
         masked_views: Masked views of these rows; None if the objective has no masked terms.
-        count: Number of micro-batches, at most the number of rows.
+        num_micro_batches: At most the number of rows.
         device: Where the towers are.
 
     Returns:
-        `count` micro-batches, in the order of the rows; their sizes differ by at most one.
+        The micro-batches, in the order of the rows; their sizes differ by at most one.
 
     Raises:
         ValueError: There are fewer rows than micro-batches.
     """
-    if len(batch) < count:
-        raise ValueError(f"{len(batch)} rows can't be split into {count} micro-batches")
-    bounds = [len(batch) * i // count for i in range(count + 1)]
+    if len(batch) < num_micro_batches:
+        raise ValueError(
+            f"the {len(batch)} rows of a rank's batch can't be split into {num_micro_batches} micro-batches: reduce "
+            "parallel.accumulation_steps"
+        )
+    bounds = [len(batch) * i // num_micro_batches for i in range(num_micro_batches + 1)]
     empty = torch.empty(0, dtype=torch.int64)
-    micros = []
+    micro_batches = []
     for start, stop in pairwise(bounds):
         # without masked views: shapes (0,), (0, 0) and (0, T)
         image_rows, patch_indices, masked_ids = empty, empty[:, None][:, :0], batch.token_ids[:0]
@@ -308,15 +315,15 @@ def split_batch(
             image_rows = masked_views.image_rows[is_own_image] - start
             patch_indices = masked_views.patch_indices[is_own_image]
             masked_ids = masked_views.masked_ids[is_own_text]
-        values = (
+        tensors = (
             batch.pixels[start:stop],
             batch.token_ids[start:stop],
             image_rows,
             patch_indices,
             masked_ids,
         )
-        micros.append(MicroBatch(*(_to_device(value, device) for value in values)))
-    return micros
+        micro_batches.append(MicroBatch(*(_to_device(tensor, device) for tensor in tensors)))
+    return micro_batches
 
 
 def _to_device(value: Tensor, device: torch.device | str) -> Tensor:
@@ -356,8 +363,8 @@ def _is_between(rows: Tensor, start: int, stop: int) -> Tensor:
     return (rows >= start) & (rows < stop)
 
 
-def _make_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
-    """The same embeddings as detached leaves that collect gradients.
+def _detach_as_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
+    """The same embeddings as leaves of a new graph: detached, and collecting gradients in their `grad`.
 
     Constant log-variances, of towers with uncertainty "none", need no gradient.
     """
@@ -366,29 +373,29 @@ def _make_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
     has_variance = [tower.uncertainty != "none" for tower in (config.image, config.text)] * 2
     return TowerOutputs(
         *(
-            Gaussian(z.mean.detach().requires_grad_(), z.log_var.detach().requires_grad_(varies))
-            for z, varies in zip(outputs, has_variance, strict=True)
+            Gaussian(z.mean.detach().requires_grad_(), z.log_var.detach().requires_grad_(trains_log_var))
+            for z, trains_log_var in zip(outputs, has_variance, strict=True)
         )
     )
 
 
-def _zero_from_all(outputs: TowerOutputs, module: TrainModule) -> Tensor:
+def _make_zero_term(outputs: TowerOutputs, module: TrainModule) -> Tensor:
     """A scalar 0 with all outputs and temperatures in its graph.
 
     DDP needs a gradient of every parameter. On one rank an unused parameter would have none, and the optimizer would
     skip it (no weight decay): with this, the result doesn't depend on the number of ranks.
     """
-    tensors = [tensor for tensor in _list_tensors(outputs) if tensor.requires_grad]
+    tensors = [tensor for tensor in _list_output_tensors(outputs) if tensor.requires_grad]
     return torch.stack([0.0 * value.sum() for value in (*tensors, *module.temperature_parameters())]).sum()
 
 
-def _list_tensors(outputs: TowerOutputs) -> list[Tensor]:
+def _list_output_tensors(outputs: TowerOutputs) -> list[Tensor]:
     """Mean and log-variance of each of the four embeddings, in order: 8 tensors."""
     return [tensor for z in outputs for tensor in (z.mean, z.log_var)]
 
 
 def _backward_micro_batches(
-    towers: Callable[[MicroBatch], TowerOutputs], micros: Sequence[MicroBatch], leaves: TowerOutputs,
+    towers: Callable[[MicroBatch], TowerOutputs], micro_batches: Sequence[MicroBatch], leaves: TowerOutputs,
     device: torch.device | str, autocast: torch.dtype | None,
 ) -> None:  # fmt: skip
     """Run the towers again on each micro-batch, and backpropagate the gradients that its embeddings got.
@@ -397,17 +404,18 @@ def _backward_micro_batches(
 
     Args:
         towers: As in `compute_gradients`.
-        micros: All micro-batches of this rank's batch, in order.
+        micro_batches: All micro-batches of this rank's batch, in order.
         leaves: Embeddings of the whole batch, with the gradients of the loss in their `grad`.
         device: Where the towers are.
         autocast: dtype of autocast; None: no autocast.
     """
-    gradients = [torch.zeros(()) if leaf.grad is None else leaf.grad for leaf in _list_tensors(leaves)]
-    for i, micro in enumerate(micros):
-        with _sync_if_last(towers, is_last=i == len(micros) - 1):
+    gradients = [torch.zeros(()) if leaf.grad is None else leaf.grad for leaf in _list_output_tensors(leaves)]
+    for i, micro in enumerate(micro_batches):
+        with _choose_sync_context(towers, is_last=i == len(micro_batches) - 1):
             with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
-                outputs = _list_tensors(towers(micro))
-            trained = [j for j, value in enumerate(outputs) if value.requires_grad]
+                outputs = _list_output_tensors(towers(micro))
+            trained = [j for j, value in enumerate(outputs) if value.requires_grad]  # indices of outputs
+            # gradients begin with the rows of this micro-batch
             own_gradients = [gradients[j][: len(outputs[j])] for j in trained]
             if trained:
                 torch.autograd.backward([outputs[j] for j in trained], own_gradients)
@@ -415,12 +423,12 @@ def _backward_micro_batches(
         gradients = [g[len(value) :] if g.ndim else g for g, value in zip(gradients, outputs, strict=True)]
 
 
-def _sync_if_last(
+def _choose_sync_context(
     towers: Callable[[MicroBatch], TowerOutputs], is_last: bool
 ) -> AbstractContextManager[None]:
     """The context of a micro-batch's backward pass: DDP reduces gradients over ranks after the last micro-batch only.
 
-    FSDP must after each: no rank holds a full gradient.
+    FSDP reduces them after each micro-batch, since no rank holds a full gradient.
     """
     if isinstance(towers, nn.parallel.DistributedDataParallel) and not is_last:
         return towers.no_sync()

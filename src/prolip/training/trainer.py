@@ -81,7 +81,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
         stack.enter_context(seeded_rng(config.seed, device))
         stop = stack.enter_context(catch_stop_signals())
         on_rank_zero(lambda: _claim_folder(folder, config, resume, stack))
-        _run(config, folder, device, resume, stop)
+        _set_up_and_run(config, folder, device, resume, stop)
     return folder
 
 
@@ -95,7 +95,9 @@ def _claim_folder(folder: Path, config: TrainConfig, resume: bool, stack: ExitSt
     stack.enter_context(run_folder.lock_folder(folder))
 
 
-def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
+def _set_up_and_run(
+    config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest
+) -> None:
     """Set up a trainer and train. All ranks call it.
 
     A function of its own, so that the trainer, which refers to DDP, is freed before the process group is.
@@ -129,7 +131,7 @@ class Trainer:
         model = make_model(config.model, config.seed)
         self.module = TrainModule(model, [stage.objective for stage in config.stages])
         freeze_parameters(self.module, config.optimizer.frozen)
-        _require_consistent(config, model)
+        _require_model_fits(config, model)
         _warn_of_generated_defaults(config)
         self.batches = BatchStream(config, model)
         held_out = read_held_out_samples(config, model)
@@ -167,7 +169,7 @@ class Trainer:
             self.monitor.skipped_steps, self._saved_step = self.state.skipped_steps, self.state.step
 
     def _find_checkpoint(self) -> Path | None:
-        """The folder of the last complete checkpoint; None: there is none, and the run starts again. Runs on rank 0.
+        """The folder of the last complete checkpoint; None if there is none. Runs on rank 0.
 
         Logs a warning for each checkpoint that can't be used.
 
@@ -175,14 +177,14 @@ class Trainer:
             ValueError: All checkpoints are damaged.
         """
         for path in checkpointing.list_unfinished(self.checkpoints):
-            log.warning("%s was not finished and is not used", path)
+            log.warning("the checkpoint %s was not finished and is not used", path)
         last = checkpointing.find_latest(self.checkpoints)
         if last is None and checkpointing.list_checkpoints(self.checkpoints):
             raise ValueError(
-                f"no checkpoint in {self.checkpoints} can be used; remove that folder to start the run again"
+                f"no checkpoint in {self.checkpoints} can be used: remove that folder to start the run from step 0"
             )
         if last is None and run_folder.is_run(self.folder):
-            log.warning("%s has no checkpoint yet: the run starts again", self.folder)
+            log.warning("%s has no checkpoint yet: the run starts from step 0", self.folder)
         return last
 
     def run(self, stop: StopRequest) -> None:
@@ -209,7 +211,7 @@ class Trainer:
             while state.step < config.steps:
                 batch = self._next_batch(logger.timer, stop)
                 if batch is None:
-                    self._save(logger)
+                    self._save_checkpoint(logger)
                     command = run_folder.format_resume_command(self.folder)
                     display.print_at_end(f"stopped at step {state.step:,}; to continue: {command}")
                     return
@@ -218,9 +220,9 @@ class Trainer:
                 state.step += 1
                 logger.log_step(state.step, record, output)
                 if self._is_time_to_save(logger.timer):
-                    self._save(logger)
+                    self._save_checkpoint(logger)
             export_model(self.module, state.ema, model)
-            self._save(logger)
+            self._save_checkpoint(logger)
             display.print_at_end(f"the model is in {model}")
 
     def _announce_stage(self, display: Display, is_first_step: bool) -> None:
@@ -245,22 +247,25 @@ class Trainer:
         if any_rank(bool(stop))[0]:
             return None
 
-        def take() -> Batch:
-            """Read this rank's batch of the current step; a ValueError if it lacks samples."""
+        def read_batch() -> Batch:
+            """Read this rank's batch of the current step, and time it; a ValueError if it lacks samples."""
             with timer.wait_for_data():
                 batch = self.batches.next_batch(self.state.step)
-            expected = self.config.batch_size // distributed.world_size()
-            if len(batch) != expected:
+            expected_size = self.config.batch_size // distributed.world_size()
+            if len(batch) != expected_size:
                 raise ValueError(
-                    f"step {self.state.step + 1}: only {len(batch)} of {expected} samples of a batch are good, and no "
-                    "others can replace them; repair the data, or reduce batch_size"
+                    f"step {self.state.step + 1}: a rank's batch has {len(batch)} instead of {expected_size} samples, "
+                    "because others are bad and can't be replaced. Repair the data (`prolip data check SOURCE` reports "
+                    "the bad samples), or reduce batch_size"
                 )
             return batch
 
-        return raise_on_any_rank(take)
+        return raise_on_any_rank(read_batch)
 
     def _step(self, batch: Batch) -> tuple[StepRecord, StepOutput]:
-        """Gradients of the global batch, and an optimizer step unless one is not finite. Doesn't wait for the GPU.
+        """Compute the gradients of the global batch, and take an optimizer step unless a value is not finite.
+
+        All ranks call it. Updates the weights, the optimizer's state and the EMA. Doesn't wait for the GPU.
 
         Returns:
             What is needed to check the step later, and its losses and embeddings.
@@ -287,8 +292,8 @@ class Trainer:
         config, model = self.config, self.module.model.config
         return draw_masked_views(
             batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches, seed=config.seed,
-            step=self.state.step, batch_size=config.batch_size, first=distributed.rank() * len(batch),
-            general=batch.general_token_ids,
+            step=self.state.step, batch_size=config.batch_size, first_row=distributed.rank() * len(batch),
+            general_ids=batch.general_token_ids,
         )  # fmt: skip
 
     # -- checkpoints and evaluation ----------------------------------------------------------------------------------
@@ -317,7 +322,7 @@ class Trainer:
         is_due = timer.seconds_since_save() > 60 * checkpoint.every_minutes
         return any_rank(is_due and distributed.rank() == 0)[0]
 
-    def _save(self, logger: TrainLogger) -> None:
+    def _save_checkpoint(self, logger: TrainLogger) -> None:
         """Save a checkpoint of the current step, unless that was done, and remove old ones. All ranks call it.
 
         Before that, skipped steps are checked and metrics are synced, so that a checkpoint is never ahead of its
@@ -335,10 +340,13 @@ class Trainer:
         )
         logger.timer.mark_save()
 
-    def _evaluate(self) -> dict[str, float]:
-        """Evaluate on held-out data, with the EMA weights if there are any, and export the model if it is the best.
+    def _evaluate_held_out(self) -> dict[str, float]:
+        """Evaluate on held-out data, with the EMA weights if there are any.
 
-        All ranks call it. Returns metrics by name, the same on all ranks.
+        If it is the best model so far, export it to the folder `best`. All ranks call it.
+
+        Returns:
+            Metrics by name, the same on all ranks.
         """
         assert self.evaluator is not None
         ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
@@ -346,12 +354,15 @@ class Trainer:
             images, texts = self.evaluator.embed()
         # Broadcast, so that all ranks take the same decision about the best model.
         values = broadcast_from_rank_zero(lambda: compute_metrics(images, texts))
-        if self._is_best(values):
+        if self._update_best(values):
             export_model(self.module, ema, self.folder / run_folder.BEST)
         return values
 
-    def _is_best(self, values: dict[str, float]) -> bool:
-        """Whether these held-out metrics have the best value so far of `best_metric`; updates that value."""
+    def _update_best(self, values: dict[str, float]) -> bool:
+        """Update the best value so far of `best_metric` from held-out metrics; returns whether theirs is the new best.
+
+        Always False without a `best_metric`.
+        """
         checkpoint = self.config.checkpoint
         if checkpoint.best_metric is None:
             return False
@@ -368,7 +379,7 @@ class Trainer:
         writer = raise_on_any_rank(self._make_writer)
         if writer is not None:
             stack.enter_context(writer)
-        evaluate = None if self.evaluator is None else self._evaluate
+        evaluate = None if self.evaluator is None else self._evaluate_held_out
         return TrainLogger(self.config, self.module, self.monitor, writer, display, self.device, evaluate)
 
     def _make_writer(self) -> MetricWriter | None:
@@ -418,23 +429,26 @@ def step_optimizer(
     return terms, grad_norm, nonfinite
 
 
-def _require_consistent(config: TrainConfig, model: ProLIP) -> None:
-    """Raise a ValueError if a stage's objective, the masking or the best metric needs what the model lacks."""
+def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
+    """Raise a ValueError if the config needs a mask token or variances that the model lacks."""
     objectives = [stage.objective for stage in config.stages]
     if any(objective.masked for objective in objectives):
         require_mask_token(config.masking, model.config.text.tokenizer)
     if not model.config.deterministic:
         return
-    names = ("ppcl", "pml", "inclusion", "masked", "vib")
-    used = [name for name in names if any(getattr(objective, name) for objective in objectives)]
+    probabilistic_terms = ("ppcl", "pml", "inclusion", "masked", "vib")
+    used = [name for name in probabilistic_terms if any(getattr(objective, name) for objective in objectives)]
     if used:
         raise ValueError(
-            f"the model has no variances (uncertainty none), but the objective has {', '.join(used)}: set objective."
-            f"{used[0]}=0 and so on, and objective.clip=1 or objective.siglip=1"
+            f"the model has no variances (model.uncertainty=none), but the objective has {', '.join(used)}. Set "
+            f"{' '.join(f'objective.{name}=0' for name in used)}, and objective.clip=1 or objective.siglip=1"
         )
     metric = config.checkpoint.best_metric
     if config.held_out.source is not None and str(metric).endswith(("uncertainty", "above_image")):
-        raise ValueError(f"checkpoint.best_metric={metric}: the model has no variances")
+        raise ValueError(
+            f"checkpoint.best_metric={metric} needs variances, which the model doesn't have: set "
+            "checkpoint.best_metric=held_out/r1 or checkpoint.best_metric=None"
+        )
 
 
 def _warn_of_generated_defaults(config: TrainConfig) -> None:
@@ -450,7 +464,8 @@ def _warn_of_generated_defaults(config: TrainConfig) -> None:
         )
     if held_out is not None and is_generated(held_out):
         log.warning(
-            "held_out.source is %s, not your data: set held_out.source, or held_out.source=None", held_out
+            "held_out.source is %s, not your data: set held_out.source to data of your own, or to None",
+            held_out,
         )
 
 
