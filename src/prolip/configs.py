@@ -44,7 +44,7 @@ def require_literals(config: Any) -> None:
     Args:
         config: A dataclass instance.
     """
-    for name, hint in get_type_hints(type(config)).items():
+    for name, hint in _get_field_hints(config):
         if hint is bool:
             if not isinstance(getattr(config, name), bool):
                 raise ValueError(f"{name} must be true or false, not {getattr(config, name)!r}")
@@ -56,18 +56,24 @@ def require_field_types(config: Any) -> None:
     """Raise ValueError if a field of a dataclass holds a value of another type.
 
     JSON files and recipes are not seen by a type checker. Types of fields: str, int, float, bool, None, Literal,
-    dataclasses, tuples of these, and unions.
+    dataclasses, tuples of these, dicts with string keys, and unions.
 
     Args:
         config: A dataclass instance.
     """
     require_literals(config)
-    for name, hint in get_type_hints(type(config)).items():
+    for name, hint in _get_field_hints(config):
         value, members = getattr(config, name), union_members(hint)
         if any(_is_instance(value, member) for member in members):
             continue
         advice = f": write ({value!r},)" if isinstance(value, str) and tuple[str, ...] in members else ""
         raise ValueError(f"{name} must be {' or '.join(map(_describe_hint, members))}, not {value!r}{advice}")
+
+
+def _get_field_hints(config: Any) -> list[tuple[str, Any]]:
+    """Name and type hint of each field of a dataclass instance; class variables are no fields."""
+    hints = get_type_hints(type(config))
+    return [(field.name, hints[field.name]) for field in fields(config)]
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
@@ -97,25 +103,41 @@ def _build_value(hint: Any, value: object, name: str) -> Any:
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         element_hint = get_args(hint)[0]
         return tuple(_build_value(element_hint, element, f"{name}[{i}]") for i, element in enumerate(value))
+    if get_origin(hint) is dict and isinstance(value, Mapping):
+        value_hint = get_args(hint)[1]
+        return {key: _build_value(value_hint, member, f"{name}.{key}") for key, member in value.items()}
     return value
 
 
 def _is_instance(value: object, hint: Any) -> bool:
     """Whether a value has the type of a hint that is no union. An int is a float, but a bool is neither."""
     if get_origin(hint) is Literal:
-        return True  # require_literals has checked it
+        return value in get_args(hint)
     if get_origin(hint) is tuple:
         element_hint = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_is_instance(element, element_hint) for element in value)
+        return isinstance(value, tuple) and all(_is_member(element, element_hint) for element in value)
+    if get_origin(hint) is dict:
+        value_hint = get_args(hint)[1]
+        return isinstance(value, Mapping) and all(_is_member(member, value_hint) for member in value.values())
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
     return isinstance(value, hint)
 
 
+def _is_member(value: object, hint: Any) -> bool:
+    """Whether a value has the type of a hint that may be a union."""
+    return any(_is_instance(value, member) for member in union_members(hint))
+
+
 def _describe_hint(hint: Any) -> str:
     """Name a type for messages: "a whole number", "a tuple of strings"."""
     if get_origin(hint) is tuple:
-        return f"a tuple of {_describe_hint(get_args(hint)[0]).removeprefix('a ')}s"
+        elements = " or ".join(map(_describe_hint, union_members(get_args(hint)[0])))
+        return f"a tuple of {elements.removeprefix('a ')}s"
+    if get_origin(hint) is dict:
+        return "an object with named values"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
     names = {
         str: "a string",
         int: "a whole number",

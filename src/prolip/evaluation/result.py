@@ -1,0 +1,205 @@
+"""Result: base of the typed results of all evaluations, with JSON there and back; proportions with intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from rich.console import Group
+from rich.table import Table
+
+from prolip.configs import build_dataclass, require_field_types
+from prolip.files import read_json
+
+Z_95 = 1.959963984540054
+"""97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
+
+RESULT_TYPES: dict[str, str] = {}
+"""Task -> "module:class" of its result, so that a file can be read without importing every evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proportion:
+    """A fraction of n cases, with its 95 % Wilson interval (which never has width 0: 104 of 104 is not certain)."""
+
+    value: float
+    """The fraction, 0 to 1."""
+    n: int
+    """Number of cases."""
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+
+    @classmethod
+    def from_mean(cls, value: float, n: int) -> Self:
+        """The proportion of n cases whose fraction is known.
+
+        Args:
+            value: The fraction, 0 to 1.
+            n: Number of independent cases, at least 1.
+
+        Returns:
+            The fraction with its interval.
+        """
+        if n < 1 or not 0 <= value <= 1:
+            raise ValueError(
+                f"a proportion needs a fraction from 0 to 1 of at least one case, not {value} of {n}"
+            )
+        shrink = 1 + Z_95**2 / n
+        center = (value + Z_95**2 / (2 * n)) / shrink
+        half_width = Z_95 * math.sqrt(value * (1 - value) / n + Z_95**2 / (4 * n * n)) / shrink
+        # At 0 and 1 the exact end is the value itself; rounding must not exclude it.
+        return cls(
+            value=value, n=n, low=min(value, max(0.0, center - half_width)),
+            high=max(value, min(1.0, center + half_width)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What an evaluation found. Subclasses add their numbers; fractions are from 0 to 1, None is undefined.
+
+    Subclasses set `task` and `version`, are listed in `RESULT_TYPES`, and hold only str, int, float, bool, None,
+    Literal, dataclasses of these, tuples and `dict[str, ...]`.
+    """
+
+    task: ClassVar[str]
+    """Name of the evaluation, as in `prolip evaluate TASK`."""
+    version: ClassVar[int] = 1
+    """Version of the fields. It goes up when one changes its name or meaning."""
+
+    data: str
+    """Name of the data."""
+    n: int
+    """Number of samples that were measured."""
+    num_bad: int = 0
+    """Bad samples, which were skipped."""
+
+    def tables(self) -> list[Table]:
+        """Tables for a terminal."""
+        raise NotImplementedError
+
+    def table(self) -> Group:
+        """All tables as one value that `rich.print` shows."""
+        return Group(*self.tables())
+
+    def to_json(self) -> str:
+        """JSON text of all fields, with task and version; null in place of NaN and infinity.
+
+        Returns:
+            Indented JSON; `from_json` reads it.
+        """
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value that `to_json` writes: {"task", "version", ...fields}."""
+        head: dict[str, Any] = {"task": self.task, "version": self.version}
+        head |= replace_nonfinite(asdict(self))
+        return head
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str = "result") -> Self:
+        """Read what `to_json` wrote.
+
+        Args:
+            text: JSON.
+            name: Its file, for messages.
+
+        Returns:
+            The result. Called on `Result` itself, the type is that of the task in the text.
+
+        Raises:
+            ValueError: Not JSON, of another task or version, or with fields that this result does not have.
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name} is not JSON: {error}") from None
+        return cls.from_dict(values, name)
+
+    @classmethod
+    def from_dict(cls, values: object, name: str = "result") -> Self:
+        """Build a result from the value that `to_dict` returned; see `from_json`."""
+        if not isinstance(values, dict) or not isinstance(values.get("task"), str):
+            raise ValueError(f"{name} is not the result of an evaluation: it has no task")
+        kind = cls if hasattr(cls, "task") else _import_result_type(values["task"], name)
+        if values["task"] != kind.task:
+            raise ValueError(f"{name} is a result of {values['task']}, not of {kind.task}")
+        if values.get("version") != kind.version:
+            raise ValueError(
+                f"{name} has version {values.get('version')} of the result of {kind.task}, but this prolip reads "
+                f"version {kind.version}. Run `prolip evaluate {kind.task}` again."
+            )
+        rest = {key: value for key, value in values.items() if key not in ("task", "version")}
+        result: Self = build_dataclass(kind, rest, name)
+        _check_types(result)
+        return result
+
+
+def read_results(folder: Path) -> dict[str, Result]:
+    """Read all results that `prolip evaluate` wrote to a folder.
+
+    Args:
+        folder: Folder with TASK.json files.
+
+    Returns:
+        Results by task; other JSON files are ignored.
+
+    Raises:
+        ValueError: A result is damaged or of another version.
+    """
+    results = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if (
+            isinstance(content, dict)
+            and isinstance(content.get("result"), dict)
+            and "task" in content["result"]
+        ):
+            result = Result.from_dict(content["result"], str(path))
+            results[result.task] = result
+    return results
+
+
+def replace_nonfinite(value: Any) -> Any:
+    """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
+
+    Args:
+        value: Nested mappings, lists, tuples and scalars.
+
+    Returns:
+        The copy, with dicts and lists.
+    """
+    if isinstance(value, dict):
+        return {key: replace_nonfinite(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nonfinite(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _import_result_type(task: str, name: str) -> type[Any]:
+    """Import the class of a task's result; ValueError if there is no such task."""
+    if task not in RESULT_TYPES:
+        raise ValueError(f"{name} is a result of {task!r}; known are {', '.join(sorted(RESULT_TYPES))}")
+    module, _, class_name = RESULT_TYPES[task].partition(":")
+    kind: type[Any] = getattr(import_module(module), class_name)
+    return kind
+
+
+def _check_types(value: object) -> None:
+    """Check the field types of a dataclass and of all dataclasses inside it; ValueError names the field."""
+    if is_dataclass(value) and not isinstance(value, type):
+        require_field_types(value)
+        for field in fields(value):
+            _check_types(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for member in value:
+            _check_types(member)
+    elif isinstance(value, dict):
+        for member in value.values():
+            _check_types(member)

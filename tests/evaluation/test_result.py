@@ -1,0 +1,101 @@
+"""Results of evaluations: JSON there and back, errors of damaged files, Wilson's interval."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from prolip.evaluation import result as results
+from prolip.evaluation.result import Proportion, Result, read_results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    level: int
+    mean: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyResult(Result):
+    task: ClassVar[str] = "toy"
+    version: ClassVar[int] = 3
+
+    top1: Proportion
+    metric: Literal["csd", "cosine"] | None = "csd"
+    rows: tuple[Row, ...] = ()
+    by_kind: dict[str, tuple[float, ...]]
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setitem(results.RESULT_TYPES, "toy", f"{__name__}:ToyResult")
+    return ToyResult(
+        data="scenes", n=8, num_bad=1, top1=Proportion.from_mean(0.75, 8),
+        rows=(Row(level=0, mean=None), Row(level=1, mean=0.1 + 0.2)), by_kind={"blur": (0.5, 1.0)},
+    )  # fmt: skip
+
+
+def test_result_survives_json_exactly(toy):
+    assert ToyResult.from_json(toy.to_json()) == toy
+    assert Result.from_json(toy.to_json()) == toy  # the type of the task
+
+
+def test_result_writes_null_for_nonfinite_numbers(toy):
+    odd = replace(toy, rows=(Row(level=0, mean=math.nan), Row(level=1, mean=-math.inf)))
+    assert [row.mean for row in ToyResult.from_json(odd.to_json()).rows] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "zeroshot"}, "zeroshot"),
+        ({"task": None}, "task"),
+        ({"version": 2}, "version 2.*version 3"),
+        ({"n": "8"}, "n must be a whole number.*'8'"),
+        ({"metric": "dot"}, "metric.*dot"),
+        ({"rows": [{"level": 0}]}, r"rows\[0\].*mean"),
+        ({"rows": [{"level": 0, "mean": "x"}]}, "mean.*'x'"),
+        ({"by_kind": {"blur": [True]}}, "by_kind"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_result_refuses_a_changed_file(toy, changes, message):
+    with pytest.raises(ValueError, match=message):
+        ToyResult.from_json(json.dumps(toy.to_dict() | changes), "toy.json")
+
+
+def test_result_refuses_what_is_no_json():
+    with pytest.raises(ValueError, match=r"toy\.json"):
+        ToyResult.from_json("{", "toy.json")
+
+
+def test_result_of_an_unknown_task_names_the_known_ones(toy):
+    with pytest.raises(ValueError, match=r"'else'.*toy"):
+        Result.from_dict({"task": "else", "version": 1})
+
+
+def test_read_results_ignores_other_files(toy, tmp_path):
+    (tmp_path / "toy.json").write_text(json.dumps({"model": "m", "result": toy.to_dict()}))
+    (tmp_path / "other.json").write_text('{"model": "m"}')
+    assert read_results(tmp_path) == {"toy": toy}
+
+
+@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_proportion_has_scipys_wilson_interval(case):
+    successes, n = case
+    interval = binomtest(successes, n).proportion_ci(method="wilson")
+    found = Proportion.from_mean(successes / n, n)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    assert found.low <= found.value <= found.high
+    assert found.high > found.low
+
+
+@pytest.mark.parametrize(("value", "n"), [(0.5, 0), (1.1, 5), (-0.1, 5)])
+def test_proportion_refuses_impossible_values(value, n):
+    with pytest.raises(ValueError, match=f"{value} of {n}"):
+        Proportion.from_mean(value, n)
