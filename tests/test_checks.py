@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from prolip import checks
+from prolip import checks, tensor_checks
 
 
 def test_require_choice_lists_the_choices():
@@ -17,45 +17,45 @@ def test_require_all_names_the_first_invalid_value():
     with pytest.raises(
         ValueError, match=r"x must be finite; 2 of 4 values are not, the first at index \(1, 0\) is inf"
     ):
-        checks.require_all(values, torch.isfinite, "x", "finite")
+        tensor_checks.require_all(values, torch.isfinite, "x", "finite")
 
 
 def test_check_points_requires_vectors():
     points = torch.zeros(2, 3)
-    assert checks.check_points(points, "x") is points
+    assert tensor_checks.check_points(points, "x") is points
     with pytest.raises(ValueError, match=r"x must have the shape \(\.\.\., D\)"):
-        checks.check_points(torch.zeros(()), "x")
+        tensor_checks.check_points(torch.zeros(()), "x")
     with pytest.raises(
         TypeError, match=r"x must be a floating-point tensor of 16 bits or more, not a torch\.int64"
     ):
-        checks.check_points(points.long(), "x")
+        tensor_checks.check_points(points.long(), "x")
 
 
 def test_forbid_double_backward_raises_only_under_create_graph():
     with torch.no_grad():
-        checks.forbid_double_backward("this")
+        tensor_checks.forbid_double_backward("this")
     with pytest.raises(RuntimeError, match="this: create_graph"):
-        checks.forbid_double_backward("this")
+        tensor_checks.forbid_double_backward("this")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3.0, -2.5])
 def test_is_in_range_detects_values_outside(bad):
     good = torch.linspace(-2, 2, 50)
-    assert checks.is_in_range(good, -2, 2)
-    assert checks.is_in_range(good[:0], 0, 0)
+    assert tensor_checks.is_in_range(good, -2, 2)
+    assert tensor_checks.is_in_range(good[:0], 0, 0)
     worse = good.clone()
     worse[17] = bad
-    assert not checks.is_in_range(worse, -2, 2)
+    assert not tensor_checks.is_in_range(worse, -2, 2)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_require_finite_names_the_value(bad, dtype):
     values = torch.zeros(3, 4, dtype=dtype)
-    checks.require_finite(values, "x")
-    checks.require_finite(torch.full((2,), torch.finfo(dtype).max, dtype=dtype), "x")
+    tensor_checks.require_finite(values, "x")
+    tensor_checks.require_finite(torch.full((2,), torch.finfo(dtype).max, dtype=dtype), "x")
     values[1, 2] = bad
     with pytest.raises(
         ValueError, match=r"x must be finite; 1 of 12 values are not, the first at index \(1, 2\)"
     ):
-        checks.require_finite(values, "x")
+        tensor_checks.require_finite(values, "x")

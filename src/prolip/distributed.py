@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from prolip.checks import forbid_double_backward
 from prolip.gaussian import Gaussian, MeanTrace
+from prolip.tensor_checks import forbid_double_backward
 
 
 def is_distributed() -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from prolip.checks import describe_type, require_finite, require_float_tensor, require_in_range
+from prolip.tensor_checks import describe_type, require_finite, require_float_tensor, require_in_range
 
 MAX_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each dtype: sums and a few products of variances must not overflow."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from prolip.checks import check_points, is_in_range, require_choice
+from prolip.checks import require_choice
+from prolip.choices import PooledVariance as PooledVariance
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.public import log_density_matrix
-
-PooledVariance = Literal["average", "independent"]
-"""`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
+from prolip.tensor_checks import check_points, is_in_range
 
 SAFE_LOG = 40.0
 """Up to this size of a logarithm, its exponential times a weight neither overflows nor underflows in float32."""

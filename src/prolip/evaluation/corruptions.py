@@ -10,19 +10,20 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from prolip.checks import describe_type, require_choice
+from prolip.checks import require_choice
+from prolip.choices import Corruption
 from prolip.data.order import derive_seed
 from prolip.data.sources.foreground import GRAY, occlude_center
 from prolip.embeddings.embedder import ImageTransform
 from prolip.preprocessing.images import pil_to_tensor
+from prolip.tensor_checks import describe_type
 
-Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"]
 CORRUPTIONS: tuple[Corruption, ...] = get_args(Corruption)
 """All corruptions, in the order of the tables."""
 

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from prolip.checks import describe_type, require_choice, require_positive_int
+from prolip.checks import require_choice, require_positive_int
+from prolip.choices import SimilarityMetric, StartPoint
 from prolip.data.order import derive_seed
 from prolip.gaussian import Gaussian, check_gaussian
-from prolip.measures.nearest import SimilarityMetric, similarity
+from prolip.measures.nearest import similarity
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.progress import progress_bar
+from prolip.tensor_checks import describe_type
 
-StartPoint = Literal["random", "clean"]
-"""A random point within epsilon of the image, or the image itself."""
 EPSILON, STEP_SIZE = 8 / 255, 2 / 255
 """Defaults, as fractions of full scale."""
 

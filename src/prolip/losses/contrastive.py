@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from prolip.checks import forbid_double_backward
 from prolip.gaussian import Gaussian, compute_dtype
+from prolip.tensor_checks import forbid_double_backward
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """Logits in memory at a time, by device type, if no chunk size is given."""

@@ -12,10 +12,11 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import check_points, is_in_range, require_choice
+from prolip.checks import require_choice
 from prolip.gaussian import MAX_LOG_VAR, Gaussian, check_gaussian, compute_dtype
 from prolip.measures import all_pairs, containment_kernel, formulas, inclusion_kernel
 from prolip.measures.formulas import Form
+from prolip.tensor_checks import check_points, is_in_range
 
 
 def csd(a: Gaussian, b: Gaussian) -> Tensor:

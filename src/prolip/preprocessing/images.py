@@ -18,7 +18,8 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from prolip.checks import describe_type, require_choice, require_positive_int
+from prolip.checks import require_choice, require_positive_int
+from prolip.tensor_checks import describe_type
 
 ResizeMode = Literal["shortest", "squash"]
 """`shortest`: the short side to `size`, then a center crop (CLIP). `squash`: both sides to `size` (SigLIP)."""

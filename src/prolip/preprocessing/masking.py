@@ -11,7 +11,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from prolip.checks import describe_type, require_fraction
+from prolip.checks import require_fraction
+from prolip.tensor_checks import describe_type
 
 
 def draw_patch_indices(

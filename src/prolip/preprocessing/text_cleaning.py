@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import ftfy
 
-from prolip.checks import describe_type
+from prolip.tensor_checks import describe_type
 
 Cleaning = Literal["canonicalize", "whitespace", "lower"]
 """canonicalize: lower case, no ASCII punctuation; lower: lower case; whitespace: only runs of it become one space."""

@@ -12,9 +12,10 @@ import tokenizers
 import torch
 from torch import Tensor
 
-from prolip.checks import describe_type, require_choice, require_positive_int
+from prolip.checks import require_choice, require_positive_int
 from prolip.files import atomic_write
 from prolip.preprocessing.text_cleaning import Cleaning, clean_text
+from prolip.tensor_checks import describe_type
 
 PadTo = Literal["longest", "context"]
 """longest: a batch is padded to its longest text; context: to the context length (towers that attend to padding)."""

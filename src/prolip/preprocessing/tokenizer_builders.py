@@ -13,10 +13,10 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from prolip.checks import describe_type
 from prolip.files import read_json
 from prolip.preprocessing.text_cleaning import Cleaning, clean_text
 from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, read_tokenizer_file
+from prolip.tensor_checks import describe_type
 
 NUM_BYTES = 256
 CLIP_MERGES = 49152 - NUM_BYTES - 2

@@ -8,12 +8,13 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from prolip.checks import is_in_range, require_choice, require_positive_int
+from prolip.checks import require_choice, require_positive_int
+from prolip.choices import Prior as Prior
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.mixture import (
@@ -23,11 +24,8 @@ from prolip.mixture import (
     inverse_uncertainty_weights,
     pool,
 )
+from prolip.tensor_checks import is_in_range
 from prolip.zeroshot.few_shot import choose_shots
-
-Prior = Literal["initial", "dirichlet"]
-"""Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does
-not depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
 
 MIN_SAFE_LOG_VAR = -80.0
 """From here on, a log-variance gives a variance above 0 in float32."""

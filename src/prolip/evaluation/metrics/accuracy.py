@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from prolip.checks import require_all, require_float_tensor, require_positive_int
+from prolip.checks import require_positive_int
+from prolip.tensor_checks import require_all, require_float_tensor
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
