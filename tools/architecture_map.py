@@ -17,8 +17,8 @@ BEGIN = "<!-- map: written by tools/architecture_map.py (make map) -->"
 END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
-    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "progress", "gaussian", "measures", "mixture",
-     "distributed"},
+    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "progress", "gaussian", "measures",
+     "mixture", "distributed"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prolip.checks import require_choice
-from prolip.choices import PooledVariance as PooledVariance
+from prolip.choices import PooledVariance as PooledVariance  # noqa: PLC0414
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.public import log_density_matrix
 from prolip.tensor_checks import check_points, is_in_range

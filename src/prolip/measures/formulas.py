@@ -7,13 +7,11 @@ Arguments broadcast. `mean1, log_var1` belong to Z1, `mean2, log_var2` to Z2; s 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Form = Literal["exact", "published"]
-"""`exact`: the integral of p1^2 p2. `published`: Eq. 4 as printed, with which the released models were trained."""
+from prolip.choices import Form as Form  # noqa: PLC0414
 
 LOG_2 = math.log(2.0)
 LOG_2PI = math.log(2.0 * math.pi)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from prolip.checks import require_choice, require_positive_int
+from prolip.choices import SimilarityMetric as SimilarityMetric  # noqa: PLC0414
 from prolip.gaussian import Gaussian, MeanTrace, check_gaussian, compute_dtype
 from prolip.progress import progress_bar
-
-SimilarityMetric = Literal["csd", "cosine"]
-"""csd: the closed-form sampled distance (Eq. 1). cosine: of the means alone."""
 
 BLOCK = (2048, 16_384)
 """Queries and items that are compared at a time: 128 MiB of similarities."""

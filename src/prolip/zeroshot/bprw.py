@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from prolip.checks import require_choice, require_positive_int
-from prolip.choices import Prior as Prior
+from prolip.choices import Prior as Prior  # noqa: PLC0414
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.mixture import (

@@ -1,0 +1,24 @@
+"""Choices of options, as Literals: declared once, without torch, for the library and for `--help`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+SimilarityMetric = Literal["csd", "cosine"]
+"""csd: the closed-form sampled distance (Eq. 1). cosine: of the means alone."""
+
+PooledVariance = Literal["average", "independent"]
+"""`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
+
+Form = Literal["exact", "published"]
+"""`exact`: the integral of p1^2 p2. `published`: Eq. 4 as printed, with which the released models were trained."""
+
+Prior = Literal["initial", "dirichlet"]
+"""Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does
+not depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
+
+Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"]
+"""Kinds of image corruption, in the order of the tables."""
+
+StartPoint = Literal["random", "clean"]
+"""Start of PGD: a random point within epsilon of the image, or the image itself."""

@@ -1,0 +1,82 @@
+"""Configs of the evaluations: what `prolip evaluate TASK` and its function take; free of torch, for `--help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from prolip.checks import require_positive_int
+from prolip.choices import Corruption, PooledVariance, SimilarityMetric, StartPoint
+from prolip.configs import require_literals
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotConfig:
+    """Zero-shot classification: see `prolip.evaluation.zeroshot`."""
+
+    rank_by: SimilarityMetric = "csd"
+    """Assign the nearest class by CSD, or by the cosine of the means."""
+    variance: PooledVariance = "average"
+    """Variance of pooled prompts: average of the variances, or variance of a mean of independent samples."""
+    seed: int = 0
+    """Seed of the split into the halves that fit and test the calibration."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_literals(self)
+        require_seed(self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+    """Image-text retrieval: see `prolip.evaluation.retrieval`."""
+
+    positives: Path | None = None
+    """Which captions match which images, many to many (docs/evaluation.md has the two formats)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustnessConfig:
+    """Occlusion, corruptions and PGD attacks: see `prolip.evaluation.robustness`. Any of the three may be empty."""
+
+    rank_by: SimilarityMetric = "csd"
+    """Assign the nearest class by CSD, or by the cosine of the means."""
+    occluded: tuple[float, ...] = (0.0, 0.025, 0.05, 0.075, 0.1)
+    """Fractions of the area that a centered box hides: by default those that the paper reports."""
+    corruptions: tuple[Corruption, ...] = get_args(Corruption)
+    """Kinds of corruption."""
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Severities of each corruption, from 1 to 5."""
+    pgd_steps: tuple[int, ...] = (0, 1, 5, 10, 40)
+    """Numbers of PGD steps, by default those that the paper reports; 0 is no attack."""
+    epsilon: float = 8 / 255
+    """Maximum change of a pixel value by PGD, as a fraction of full scale."""
+    step_size: float = 2 / 255
+    """Change of a pixel value per step of PGD."""
+    start: StartPoint = "random"
+    """Start of PGD: a random point of the epsilon ball, or the clean image."""
+    pgd_images: int = 1000
+    """Number of images that PGD attacks, evenly spaced in the data."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the choices and the number of images are valid; the rest is checked by its user."""
+        require_literals(self)
+        require_positive_int(self.pgd_images, "pgd_images")
+
+
+def require_seed(seed: int) -> int:
+    """Check the seed of an evaluation.
+
+    Args:
+        seed: From 0 to 2^32 - 1.
+
+    Returns:
+        The seed.
+
+    Raises:
+        ValueError: It is out of range.
+    """
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
+    return seed
