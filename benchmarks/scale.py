@@ -230,7 +230,8 @@ class _StoredPart:
     @classmethod
     def create(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _StoredPart:
         header = DatasetHeader(
-            model="bench", identity="0" * 16, dim=dim, scale=10.0, logit_bias=-10.0, variances=variances,
+            model="bench", identity="0" * 16, dim=dim, has_uncertainty=True, scale=10.0, logit_bias=-10.0,
+            variances=variances,
             precision=precision, modality=None, data="bench", captions=None, image=None, fingerprint="",
             part_size=photos, parts=1, columns={"uid": "string"},
         )  # fmt: skip

@@ -125,7 +125,8 @@ def draw_gaussians(
 def write_captions(folder: Path, captions: Gaussian) -> EmbeddingDataset:
     """Write captions as `prolip embed` does; the text of caption n is "n"."""
     header = DatasetHeader(
-        model="bench", identity="0" * 16, dim=captions.dim, scale=None, logit_bias=None, variances="full",
+        model="bench", identity="0" * 16, dim=captions.dim, has_uncertainty=True, scale=1.0,
+        logit_bias=None, variances="full",
         precision="float32", modality="text", data="bench", captions=None, image=None, fingerprint="", part_size=PART,
         parts=-(-len(captions) // PART),
     )  # fmt: skip

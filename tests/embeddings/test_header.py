@@ -12,6 +12,7 @@ HEADER = DatasetHeader(
     model="scenes-tiny",
     identity="0123456789abcdef",
     dim=8,
+    has_uncertainty=True,
     scale=10.5,
     logit_bias=-9.25,
     variances="full",
@@ -39,7 +40,7 @@ def test_header_write_and_read(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "here must be an object with named values"),
-        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 2"),
+        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 3"),
         (HEADER.to_json().replace('"full"', '"half"'), "variances 'half' is not one of"),
         (
             HEADER.to_json().replace('"modality": null', '"modality": "sounds"'),

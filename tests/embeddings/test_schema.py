@@ -159,3 +159,54 @@ def test_names_that_are_not_utf8_are_escaped(part):
     made = schema.make_part_table(HEADER, 3, part, None)
     assert made["id"][0].as_py() == "half \\udc80"
     assert made["path"][0].as_py() == "pic/\\udcff.png"
+
+
+IMAGES = replace(HEADER, modality="image", columns={})
+
+
+def encoded_equal(a, b):
+    """Whether two parts have the same samples, Gaussians bit for bit."""
+    z, w = Gaussian.cat(a.gaussians), Gaussian.cat(b.gaussians)
+    return (
+        (a.indices, a.metadata, a.file_stamps, a.errors) == (b.indices, b.metadata, b.file_stamps, b.errors)
+        and torch.equal(z.mean.view(torch.int32), w.mean.view(torch.int32))
+        and torch.equal(z.log_var.view(torch.int32), w.log_var.view(torch.int32))
+    )
+
+
+def test_read_encoded_part_is_the_inverse_of_make_part_table(part):
+    part.metadata[1] = SampleMetadata(
+        "lone surrogate \udce4",
+        ("two\nlines", ""),
+        {"npy": [0.1, 1e-300, 3], "json": {"a": None, "b": {"c": [True]}}, "url": "x"},
+        "3" * 16,
+    )
+    z = Gaussian.cat(part.gaussians)
+    z.mean[0, 0], z.log_var[1] = -0.0, -torch.inf  # a point
+    part.gaussians = [z]
+    assert encoded_equal(schema.read_encoded_part(schema.make_part_table(IMAGES, 3, part, None)), part)
+
+
+def test_read_encoded_part_without_good_samples():
+    empty = EncodedPart.empty()
+    empty.errors[7] = SampleError("no image", "here", "why")
+    back = schema.read_encoded_part(schema.make_part_table(IMAGES, 0, empty, None))
+    assert (back.gaussians, back.indices, back.errors) == ([], [], empty.errors)
+
+
+@pytest.mark.parametrize("column", ["id", "caption", "metadata", "mean", "log_var"])
+def test_read_encoded_part_detects_changed_values(part, column):
+    table = schema.make_part_table(IMAGES, 3, part, None)
+    values = table[column].to_pylist()
+    values[2] = [v + 1e-3 for v in values[2]] if column in ("mean", "log_var") else values[0]
+    place = table.schema.get_field_index(column)
+    changed = table.set_column(place, table.schema.field(column), pa.array(values, table[column].type))
+    with pytest.raises(ValueError, match="digest"):
+        schema.read_encoded_part(changed)
+
+
+def test_read_encoded_part_detects_changed_errors(part):
+    table = schema.make_part_table(IMAGES, 3, part, None)
+    metadata = {**table.schema.metadata, schema.ERRORS: b"{}"}
+    with pytest.raises(ValueError, match="digest"):
+        schema.read_encoded_part(table.replace_schema_metadata(metadata))

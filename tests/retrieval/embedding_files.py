@@ -35,7 +35,7 @@ def write_embeddings(
     texts = images[:0] if texts is None else texts
     columns = {name: kind for name, (kind, _) in (extra or {}).items()}
     header = DatasetHeader(
-        model="a-model", identity=identity, dim=images.dim, scale=None if bias is None else 10.0, logit_bias=bias,
+        model="a-model", identity=identity, dim=images.dim, has_uncertainty=True, scale=10.0, logit_bias=bias,
         variances=variances, precision=precision, modality=None, data=data, captions=None, image=None, fingerprint=data,
         part_size=1000, parts=parts, columns=columns,
     )  # fmt: skip

@@ -31,7 +31,7 @@ class PartFooter(NamedTuple):
     Attributes:
         rows: Number of rows, images and texts.
         size: Bytes.
-        digest: Hash of ids and Gaussians.
+        digest: Hash of ids, Gaussians, captions, metadata and errors.
         num_samples: Samples that were read, good and bad.
         errors: Bad samples, by sample index.
         invalid_values: By name, the number of extra values that were not stored: they had another type than their

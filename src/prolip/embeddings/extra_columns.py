@@ -20,6 +20,7 @@ BUILTIN_COLUMNS = (
     "path",
     "url",
     "pixel_digest",
+    "metadata",
 )
 """Columns of every data set. Metadata with such a name gets an underscore appended: `id_`."""
 INT64_RANGE = range(-(2**63), 2**63)

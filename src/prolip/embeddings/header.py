@@ -12,7 +12,7 @@ from prolip.checks import require_choice
 from prolip.configs import build_dataclass, require_literals
 from prolip.embeddings.storage import Storage, open_storage
 
-VERSION = 2
+VERSION = 3
 """Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
 HEADER_FILE = "prolip.json"
 """Its existence makes a folder a data set of embeddings."""
@@ -35,7 +35,9 @@ class DatasetHeader:
         model: Name or path of the model, as `prolip.load` takes it.
         identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
         dim: D, the embedding dimension.
-        scale, logit_bias: Match probability sigmoid(scale (1 - CSD / 2) + logit_bias); None for a softmax model.
+        has_uncertainty: Whether images and texts of the model have variances; False: all its Gaussians are points.
+        scale, logit_bias: Match probability sigmoid(scale (1 - CSD / 2) + logit_bias); the bias is None for a softmax
+            model, which has no match probability.
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
         data, captions, image: The data that was embedded, as `open_data` takes it; without passwords.
@@ -43,13 +45,16 @@ class DatasetHeader:
         part_size: Samples per part; a stream has one part per shard.
         parts: Number of parts of the complete data set.
         columns: Extra columns and their Arrow types.
+        transform: Name of the transform that images went through before the model saw them, as evaluators of
+            robustness apply it; None: none.
     """
 
     version: int = VERSION
     model: str
     identity: str
     dim: int
-    scale: float | None
+    has_uncertainty: bool
+    scale: float
     logit_bias: float | None
     variances: Variances
     precision: Precision
@@ -61,6 +66,7 @@ class DatasetHeader:
     part_size: int
     parts: int
     columns: dict[str, str] = field(default_factory=dict)
+    transform: str | None = None
 
     def __post_init__(self) -> None:
         require_literals(self)
@@ -166,7 +172,7 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
             f"{storage} holds embeddings of {old.data}, but {new.data} is other data, or has changed since. "
             "Choose another folder."
         )
-    names = ("variances", "precision", "modality", "part_size", "parts", "captions", "image")
+    names = ("variances", "precision", "modality", "part_size", "parts", "captions", "image", "transform")
     differences = [
         f"{name} {_format_option(getattr(old, name))}, not {_format_option(getattr(new, name))}"
         for name in names

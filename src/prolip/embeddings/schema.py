@@ -10,7 +10,8 @@ A row is an image or a text:
     uncertainty   float32      tr Sigma
     caption       string       of a text: the text; of an image: the first caption of its sample, if any
     path, url     string       the image's own file, and the URL it came from, if known
-    pixel_digest  string       16 hexadecimal digits: hash of the pixels the model saw; null for a text
+    pixel_digest  string       16 hexadecimal digits: hash of the pixels before any transform; null for a text
+    metadata      string       of an image: JSON of all metadata of its sample, see `read_encoded_part`; null for a text
     ...                        extra columns (extra_columns.py)
 
 Images come first, then texts, both by index; a sample with several captions has several texts.
@@ -32,13 +33,14 @@ from prolip.data.sample import SampleError
 from prolip.embeddings import extra_columns
 from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.inference_loop import EncodedPart, FileStamp
+from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 
 HEADER, PART, DIGEST, NUM_SAMPLES = b"prolip", b"part", b"digest", b"num_samples"
 ERRORS, INVALID_VALUES = b"errors", b"invalid_values"
-"""Keys of the schema's metadata: the header; of this part its index, a hash of its ids and Gaussians (16 hexadecimal
-digits), the number of samples read, the bad ones by index, and the number of invalid values of each extra column."""
+"""Keys of the schema's metadata: the header; of this part its index, a hash of its rows (16 hexadecimal digits), the
+number of samples read, the bad ones by index, and the number of invalid values of each extra column."""
 
 
 class PartMetadata(NamedTuple):
@@ -72,7 +74,10 @@ def make_schema(header: DatasetHeader) -> Any:
             else []
         ),
         arrow.field("uncertainty", arrow.float32(), nullable=False),
-        *(arrow.field(name, arrow.string()) for name in ("caption", "path", "url", "pixel_digest")),
+        *(
+            arrow.field(name, arrow.string())
+            for name in ("caption", "path", "url", "pixel_digest", "metadata")
+        ),
         *(arrow.field(name, arrow.type_for_alias(alias)) for name, alias in header.columns.items()),
     ]
     return arrow.schema(fields, {HEADER: header.to_json().encode()})
@@ -120,19 +125,72 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
             *(part.metadata[sample].pixel_digest for sample in images),
             *([None] * len(captions)),
         ],
+        "metadata": [*(_make_metadata_json(part, sample) for sample in images), *([None] * len(captions))],
         **_make_extra_columns(header, part, samples, invalid_counts),
     }
+    errors = json.dumps({str(sample_index): error for sample_index, error in part.errors.items()})
+    texts_to_hash = (*columns["id"], *columns["caption"], *columns["metadata"], errors)
     metadata = {
         HEADER: header.to_json(),
         PART: str(index),
-        DIGEST: _compute_digest(z, columns["id"]),
+        DIGEST: _compute_digest(z, texts_to_hash),
         NUM_SAMPLES: str(part.num_samples),
-        ERRORS: json.dumps({str(sample_index): error for sample_index, error in part.errors.items()}),
+        ERRORS: errors,
         INVALID_VALUES: json.dumps(invalid_counts),
     }
     part_schema = make_schema(header).with_metadata(metadata)
     arrays = [arrow.array(columns[field.name], type=field.type) for field in part_schema]
     return arrow.table(arrays, schema=part_schema)
+
+
+def read_encoded_part(table: Any) -> EncodedPart:
+    """Convert a table of images back to what `make_part_table` made it of, bit for bit.
+
+    Args:
+        table: pyarrow table of a part with modality "image", variances "full" and precision "float32", with all its
+            columns.
+
+    Returns:
+        The part.
+
+    Raises:
+        ValueError: The digest differs, so the file is damaged; or the rows are not complete.
+    """
+    stored = parse_part_metadata(table.schema.metadata)
+    part, json_texts = EncodedPart.empty(), table["metadata"].to_pylist()
+    z = read_gaussians(table)
+    texts_to_hash = (
+        *table["id"].to_pylist(),
+        *table["caption"].to_pylist(),
+        *json_texts,
+        table.schema.metadata[ERRORS].decode(),
+    )
+    if _compute_digest(z, texts_to_hash) != stored.digest:  # bits do flip on disks
+        raise ValueError("the digest of the part differs from that of its rows")
+    part.indices.extend(table["index"].to_pylist())
+    digests = [digest or "" for digest in table["pixel_digest"].to_pylist()]
+    for json_text, digest in zip(json_texts, digests, strict=True):
+        metadata, stamp = parse_metadata(json_text, digest)
+        part.metadata.append(metadata)
+        part.file_stamps.append(stamp)
+    part.errors.update(stored.errors)
+    if len(z):
+        part.gaussians.append(z.check("stored embeddings"))
+    return part
+
+
+def parse_metadata(json_text: str, pixel_digest: str) -> tuple[SampleMetadata, FileStamp]:
+    """Parse the column `metadata` of an image.
+
+    Args:
+        json_text: A value of the column.
+        pixel_digest: The image's value in the column of this name.
+
+    Returns:
+        Metadata of its sample, and the stamp of its file.
+    """
+    key, captions, extra, stamp = json.loads(json_text)
+    return SampleMetadata(key, tuple(captions), extra, pixel_digest), None if stamp is None else tuple(stamp)
 
 
 def read_gaussians(table: Any) -> Gaussian:
@@ -261,9 +319,18 @@ def _make_extra_columns(
     return {name: [column[sample] for sample in samples] for name, column in columns.items()}
 
 
-def _compute_digest(z: Gaussian, ids: Sequence[str]) -> str:
-    """16 hexadecimal digits: hash of the ids and of the Gaussians (n, D)."""
-    digest = hashlib.blake2b("\n".join(ids).encode(), digest_size=8)
+def _make_metadata_json(part: EncodedPart, sample: int) -> str:
+    """Key, captions, extra metadata and file stamp of a sample as JSON, which also holds what UTF-8 can't.
+
+    `sample` is the position of the sample in the lists of `part`.
+    """
+    key, captions, extra, _ = part.metadata[sample]
+    return json.dumps([key, captions, extra, part.file_stamps[sample]])
+
+
+def _compute_digest(z: Gaussian, texts: Sequence[str | None]) -> str:
+    """16 hexadecimal digits: hash of the Gaussians (n, D) and of the texts of their part."""
+    digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=8)
     for values in (z.mean, z.log_var):
         digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()

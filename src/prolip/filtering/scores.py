@@ -30,8 +30,8 @@ from prolip.measures.public import log_inclusion
 SCORE_COLUMNS = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion")
 RESERVED_COLUMNS = ("part", "image_row", "text_row", *SCORE_COLUMNS)
 """Names that an extra column can't have; it gets an underscore appended."""
-REPLACED_COLUMNS = ("modality", "mean", "log_var", "uncertainty")
-"""Columns of embeddings that scores replace."""
+REPLACED_COLUMNS = ("modality", "mean", "log_var", "uncertainty", "metadata")
+"""Columns of embeddings that scores replace, or (metadata) that repeat others."""
 BLOCK = 8192
 """Pairs that are compared together: 64 MiB for 512 dimensions."""
 

@@ -143,7 +143,7 @@ def get_logit_parameters(database: Database) -> tuple[float, float] | None:
         Scale (not its logarithm) and bias of the logits; None if the model has none.
     """
     header = database.header
-    return None if header.scale is None or header.logit_bias is None else (header.scale, header.logit_bias)
+    return None if header.logit_bias is None else (header.scale, header.logit_bias)
 
 
 def _make_condition(database: Database, config: SearchConfig) -> str | None:

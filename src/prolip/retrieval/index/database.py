@@ -475,7 +475,7 @@ def make_item_schema(header: DatasetHeader) -> Any:
 
 
 def map_column_names(header: DatasetHeader) -> dict[str, str]:
-    """Map each embedding column but `mean` to its name in the database.
+    """Map each embedding column but `mean` and `metadata` to its name in the database.
 
     Args:
         header: Header of the embedding data set.
@@ -483,7 +483,7 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
     Returns:
         The new name of each column: a character that LanceDB rejects becomes an underscore.
     """
-    names = [name for name in schema.make_schema(header).names if name != "mean"]
+    names = [name for name in schema.make_schema(header).names if name not in ("mean", "metadata")]
     new_names: dict[str, str] = {}
     for name in names:
         valid = re.sub(r"[.`]", "_", name) or "_"
