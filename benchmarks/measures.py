@@ -177,7 +177,7 @@ def _compare_ppcl(
     generator = torch.Generator().manual_seed(0)
     images, texts = (random_gaussians(batch, dims, generator=generator) for _ in range(2))
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
-    temperature = LogitScaleBias.create()
+    temperature = LogitScaleBias()
 
     def work(loss: Any) -> None:
         torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.logit_scale])

@@ -32,8 +32,8 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.temperatures = {}
-        for name, start in objective.temperatures().items():
-            own = LogitScaleBias(
+        for name, start in objective.make_temperatures().items():
+            own = LogitScaleBias.from_tensors(
                 *(nn.Parameter(p.detach().double()) for p in (start.logit_scale, start.logit_bias))
             )
             self.temperatures[name] = own

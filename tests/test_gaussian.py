@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree
@@ -119,6 +120,59 @@ def test_detach_shares_values_without_gradients(draw):
     copy = z.detach()
     assert torch.equal(copy.mean, z.mean)
     assert not copy.mean.requires_grad
+
+
+def test_numpy_gives_both_arrays_detached(draw):
+    z = draw(3, 4)
+    z.mean.requires_grad_()
+    arrays = z.numpy()
+    mean, log_var = arrays
+    assert mean is arrays.mean
+    assert log_var is arrays.log_var
+    assert mean.dtype == log_var.dtype == np.float64
+    np.testing.assert_array_equal(mean, z.mean.tolist())
+    np.testing.assert_array_equal(log_var, z.log_var.tolist())
+
+
+def test_numpy_widens_means_below_float32(draw):
+    z = draw(2, 3, dtype=torch.float32)
+    arrays = z.to(torch.bfloat16).numpy()
+    assert arrays.mean.dtype == arrays.log_var.dtype == np.float32
+    np.testing.assert_array_equal(arrays.mean, z.mean.bfloat16().float().numpy())
+    np.testing.assert_array_equal(arrays.log_var, z.log_var.numpy())
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.asarray,
+        lambda z: np.asarray(z, dtype=np.float32),
+        lambda z: np.array([z, z]),
+        lambda z: np.stack([z, z]),
+        lambda z: z.mean.numpy() @ z,
+    ],
+)
+@pytest.mark.parametrize("index", [slice(None), 0])
+def test_a_gaussian_is_refused_as_an_array(draw, convert, index):
+    with pytest.raises(TypeError, match=r"z\.mean\.numpy\(\).* z\.numpy\(\)"):
+        convert(draw(3, 3)[index])
+
+
+@pytest.mark.parametrize(
+    ("convert", "advice"),
+    [
+        (torch.as_tensor, r"z\.mean and z\.log_var"),
+        (torch.tensor, r"z\.mean and z\.log_var"),
+        (lambda z: torch.stack([z, z]), r"use Gaussian\.stack"),
+        (lambda z: torch.cat([z, z]), r"use Gaussian\.cat"),
+        (torch.exp, r"exp of torch takes tensors.* pass z\.mean or z\.log_var"),
+        (torch.nn.functional.normalize, r"normalize of torch.* pass z\.mean"),
+        (torch.nn.Linear(3, 3), r"pass z\.mean"),
+    ],
+)
+def test_a_gaussian_is_refused_as_a_tensor(draw, convert, advice):
+    with pytest.raises(TypeError, match=advice):
+        convert(draw(3, 3))
 
 
 def test_check_shapes_reads_no_data():

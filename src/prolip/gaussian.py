@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree
 
@@ -14,6 +16,13 @@ from prolip.tensor_checks import describe_type, require_finite, require_float_te
 
 MAX_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each dtype: sums and a few products of variances must not overflow."""
+
+
+class GaussianArrays(NamedTuple):
+    """The mean and the log-variance of Gaussians as arrays of NumPy, what `Gaussian.numpy` returns."""
+
+    mean: NDArray[np.floating[Any]]  # (..., D)
+    log_var: NDArray[np.floating[Any]]  # (..., D)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +95,10 @@ class Gaussian:
 
     def __len__(self) -> int:
         if self.mean.ndim < 2:
-            raise TypeError("a single Gaussian has no length; z[None] makes a batch of one")
+            raise TypeError(
+                "a single Gaussian has no length, and is no tensor: z[None] makes a batch of one; its tensors are "
+                "z.mean and z.log_var"
+            )
         return self.mean.shape[0]
 
     def __iter__(self) -> Iterator[Gaussian]:
@@ -117,6 +129,33 @@ class Gaussian:
     def detach(self) -> Gaussian:
         """As `Tensor.detach`."""
         return Gaussian(self.mean.detach(), self.log_var.detach())
+
+    def numpy(self) -> GaussianArrays:
+        """Convert to arrays of NumPy: detached, on the CPU, sharing memory with the tensors where they are there.
+
+        Returns:
+            (mean, log_var), each (..., D). A mean below float32 becomes float32, since NumPy has no bfloat16.
+        """
+        mean = self.mean.detach().cpu()
+        if mean.dtype.itemsize < 4:
+            mean = mean.float()
+        return GaussianArrays(mean.numpy(), self.log_var.detach().cpu().numpy())
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        """Refuse np.asarray(z), which would otherwise make an array of objects."""
+        raise TypeError(
+            "a Gaussian is a mean and a log-variance, not one array: z.mean.numpy() is the array of the means, "
+            "z.numpy() the pair (mean, log_var)"
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> NoReturn:
+        """Refuse functions of torch, such as torch.stack([z, z]), with advice."""
+        name = getattr(func, "__name__", str(func))
+        advice = f"use Gaussian.{name}" if name in ("cat", "stack") else "pass z.mean or z.log_var"
+        raise TypeError(f"{name} of torch takes tensors, but a Gaussian is a pair of tensors: {advice}")
 
     def sample(self, generator: torch.Generator | None, count: int | None = None) -> Tensor:
         """Draw by the reparameterization trick: gradients flow to mean and log_var.

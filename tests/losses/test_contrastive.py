@@ -18,7 +18,7 @@ PAIRWISE = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contr
 
 @pytest.fixture
 def temperature():
-    return LogitScaleBias(torch.tensor(math.log(7.0)).double(), torch.tensor(-4.0).double())
+    return LogitScaleBias.from_tensors(torch.tensor(math.log(7.0)).double(), torch.tensor(-4.0).double())
 
 
 def loop(name, images, texts, temperature):
@@ -107,7 +107,7 @@ def test_gradcheck(batch, temperature, name):
 
     def function(m1, l1, m2, l2, logit_scale, logit_bias):
         return PAIRWISE[name](
-            Gaussian(m1, l1), Gaussian(m2, l2), LogitScaleBias(logit_scale, logit_bias), chunk=4
+            Gaussian(m1, l1), Gaussian(m2, l2), LogitScaleBias.from_tensors(logit_scale, logit_bias), chunk=4
         )
 
     tensors = (
@@ -137,7 +137,7 @@ def test_clip_is_cross_entropy_both_ways(batch, temperature):
         return contrastive.clip(
             Gaussian.point(images),
             Gaussian.point(texts),
-            LogitScaleBias(logit_scale, temperature.logit_bias),
+            LogitScaleBias.from_tensors(logit_scale, temperature.logit_bias),
             offset=1,
             rows=3,
         )
@@ -157,7 +157,7 @@ def test_pml_is_ppcl_with_other_constants(batch, temperature):
     """Same logit for unit means: -a csd + b = 2a (cos - tr/2) + b - 2a. What differs is the reduction."""
     images, texts = batch
     a, b = temperature.scale, temperature.logit_bias
-    same = LogitScaleBias((2 * a).log(), b - 2 * a)
+    same = LogitScaleBias.from_tensors((2 * a).log(), b - 2 * a)
     torch.testing.assert_close(
         contrastive.pml(images, texts, temperature), 2 / 6 * contrastive.ppcl(images, texts, same)
     )
@@ -165,7 +165,7 @@ def test_pml_is_ppcl_with_other_constants(batch, temperature):
 
 def test_extreme_logits_stay_finite(draw):
     images, texts = (leaf(draw(4, 3, low=-1, high=6, dtype=torch.float32)) for _ in range(2))
-    temperature = LogitScaleBias.create(100.0, 300.0)
+    temperature = LogitScaleBias(100.0, 300.0)
     value = contrastive.ppcl(images, texts, temperature)
     assert torch.isfinite(value)
     assert all(torch.isfinite(g).all() for g in grads(value, images, texts, temperature=temperature))
@@ -173,11 +173,11 @@ def test_extreme_logits_stay_finite(draw):
 
 def test_half_precision_means_are_raised_to_float32(batch):
     images, texts = ((leaf(z.to(torch.float32))) for z in batch)
-    temperature = LogitScaleBias.create()
+    temperature = LogitScaleBias()
     wanted = contrastive.ppcl(images, texts, temperature)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(contrastive.ppcl(images, texts, temperature), wanted)
-    warm = LogitScaleBias.create(50.0, 0.0)
+    warm = LogitScaleBias(50.0, 0.0)
     wanted = contrastive.clip(images, texts, warm)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(contrastive.clip(images, texts, warm), wanted)
@@ -195,7 +195,7 @@ def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
         (None, 300 * 300),
     ):  # the inputs, or one chunk of logits
         with Watch() as seen:
-            contrastive.ppcl(images, texts, LogitScaleBias.create(), chunk=chunk).backward()
+            contrastive.ppcl(images, texts, LogitScaleBias(), chunk=chunk).backward()
         assert seen.largest == wanted
 
 
@@ -203,7 +203,7 @@ def test_the_default_chunk_bounds_the_logits(draw, monkeypatch):
     monkeypatch.setitem(contrastive.CHUNK_ELEMENTS, "cpu", 1200)
     images, texts = draw(300, 3), draw(300, 3)
     with Watch() as seen:
-        contrastive.ppcl(images, texts, LogitScaleBias.create())
+        contrastive.ppcl(images, texts, LogitScaleBias())
     assert seen.largest == 300 * 4
 
 
@@ -211,7 +211,9 @@ def test_large_logits_are_exact_in_float64():
     z = Gaussian.point(torch.eye(2).double())
     logits = torch.eye(2).double() + 25.0
     wanted = -torch.nn.functional.logsigmoid((2 * torch.eye(2) - 1).double() * logits).sum() / 2
-    got = contrastive.ppcl(z, z, LogitScaleBias(torch.tensor(0.0).double(), torch.tensor(25.0).double()))
+    got = contrastive.ppcl(
+        z, z, LogitScaleBias.from_tensors(torch.tensor(0.0).double(), torch.tensor(25.0).double())
+    )
     torch.testing.assert_close(got, wanted, rtol=1e-14, atol=0)
 
 
@@ -248,7 +250,7 @@ def test_second_derivatives_raise(batch, temperature):
 
 def test_a_temperature_of_one_element_is_a_scalar(batch, temperature):
     images, texts = batch
-    wide = LogitScaleBias(
+    wide = LogitScaleBias.from_tensors(
         temperature.logit_scale.detach()[None].requires_grad_(), temperature.logit_bias.detach()[None]
     )
     value = contrastive.ppcl(images, texts, wide)
@@ -280,9 +282,9 @@ def test_losses_reject_wrong_shapes(batch, temperature):
 
 
 @pytest.mark.parametrize(("scale", "bias"), [(0.0, 0.0), (-1.0, 0.0), (math.inf, 0.0), (1.0, math.nan)])
-def test_temperature_create_rejects_invalid_values(scale, bias):
+def test_temperature_rejects_invalid_values(scale, bias):
     with pytest.raises(ValueError, match="scale must be positive"):
-        LogitScaleBias.create(scale, bias)
+        LogitScaleBias(scale, bias)
 
 
 @given(
@@ -304,7 +306,7 @@ def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, sc
         mean = torch.nn.functional.normalize(torch.randn(rows, dims, generator=generator), dim=-1)
         return leaf(Gaussian(mean, log_var + torch.randn(rows, dims, generator=generator)))
 
-    images, texts, temperature = make(own), make(count), LogitScaleBias.create(scale, bias)
+    images, texts, temperature = make(own), make(count), LogitScaleBias(scale, bias)
     value = contrastive.ppcl(images, texts, temperature, offset=before, chunk=chunk)
     a, b = temperature.scale.double(), temperature.logit_bias.double()
     traces = images.var.double().sum(-1)[:, None] + texts.var.double().sum(-1)
@@ -318,13 +320,31 @@ def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, sc
 
 
 def test_temperature_has_the_papers_initial_value_and_limit():
-    temperature = LogitScaleBias.create()
+    temperature = LogitScaleBias()
     assert (temperature.scale.item(), temperature.logit_bias.item()) == pytest.approx((10.0, -10.0))
     for start, end in ((math.log(1000.0), 100.0), (-3.0, 1.0)):
         with torch.no_grad():
             temperature.logit_scale.fill_(start)
         temperature.clamp_()
         assert temperature.scale.item() == pytest.approx(end)
+
+
+def test_temperature_is_a_module_with_two_parameters():
+    temperature = LogitScaleBias(5.0, 3.0)
+    assert set(temperature.state_dict()) == {"logit_scale", "logit_bias"}
+    assert all(p.requires_grad and p.shape == () for p in temperature.parameters())
+    other = LogitScaleBias()
+    other.load_state_dict(temperature.state_dict())
+    assert (other.scale.item(), other.logit_bias.item()) == pytest.approx((5.0, 3.0))
+    assert repr(other) == "LogitScaleBias(scale 5, bias 3)"
+
+
+def test_temperature_from_tensors_shares_them():
+    scale, bias = torch.nn.Parameter(torch.zeros(())), torch.zeros(())
+    temperature = LogitScaleBias.from_tensors(scale, bias)
+    assert temperature.logit_scale is scale
+    assert temperature.logit_bias is bias
+    assert [p is scale for p in temperature.parameters()] == [True], "a plain tensor is not trained"
 
 
 def test_offset_beyond_the_texts_raises(batch, temperature):

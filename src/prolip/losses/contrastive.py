@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from prolip.gaussian import Gaussian, compute_dtype
@@ -37,36 +36,58 @@ class HasMeanAndTrace(Protocol):
     def uncertainty(self) -> Tensor: ...  # (N,)
 
 
-@dataclass(frozen=True, eq=False)
-class LogitScaleBias:
-    """The learned scale a = exp(logit_scale) and bias b of a contrastive loss.
+class LogitScaleBias(nn.Module):
+    """The learned scale a = exp(logit_scale) and bias b of a contrastive loss, its temperature.
+
+    A module with two parameters: give `temperature.parameters()` to the optimizer, and call `clamp_` after each step.
+    The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
+
+    Args:
+        scale: Initial scale of the logits; its logarithm is trained.
+        bias: Initial bias of the logits.
 
     Attributes:
         logit_scale: Scalar, log a.
         logit_bias: Scalar, b.
+
+    >>> [name for name, _ in LogitScaleBias(10.0, -10.0).named_parameters()]
+    ['logit_scale', 'logit_bias']
     """
 
     logit_scale: Tensor
     logit_bias: Tensor
 
-    @classmethod
-    def create(cls, scale: float = 10.0, bias: float = -10.0) -> LogitScaleBias:
-        """Create trainable parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
-
-        Args:
-            scale: Initial scale of the logits; its logarithm is trained.
-            bias: Initial bias of the logits.
-
-        Returns:
-            Trainable scalars.
-        """
+    def __init__(self, scale: float = 10.0, bias: float = -10.0) -> None:
+        """Create the parameters; ValueError unless the scale is positive and both are finite."""
+        super().__init__()
         if not 0.0 < scale < math.inf or not math.isfinite(bias):
             raise ValueError(
                 f"scale must be positive and finite, and bias finite, not scale {scale} and bias {bias}"
             )
-        return cls(
-            torch.nn.Parameter(torch.tensor(math.log(scale))), torch.nn.Parameter(torch.tensor(float(bias)))
-        )
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        self.logit_bias = nn.Parameter(torch.tensor(float(bias)))
+
+    @classmethod
+    def from_tensors(cls, logit_scale: Tensor, logit_bias: Tensor) -> LogitScaleBias:
+        """Make a temperature of tensors that exist, such as parameters of a model; they are shared, not copied.
+
+        Args:
+            logit_scale: Scalar, log a.
+            logit_bias: Scalar, b.
+
+        Returns:
+            The temperature. `parameters()` lists those of the tensors that are `nn.Parameter`s.
+        """
+        temperature = cls.__new__(cls)
+        nn.Module.__init__(temperature)
+        temperature.logit_scale, temperature.logit_bias = logit_scale, logit_bias
+        return temperature
+
+    def extra_repr(self) -> str:
+        """The values, for repr: "scale 10, bias -10"."""
+        if self.logit_scale.is_meta:
+            return ""
+        return f"scale {self.scale.item():.4g}, bias {self.logit_bias.item():.4g}"
 
     @property
     def scale(self) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.checks import require_choice
 from prolip.gaussian import Gaussian
@@ -16,6 +16,7 @@ from prolip.losses import contrastive, regularizers
 from prolip.losses.contrastive import HasMeanAndTrace, LogitScaleBias
 from prolip.losses.regularizers import Reduction
 from prolip.measures.formulas import Form
+from prolip.tensor_checks import describe_type
 
 INITIAL_TEMPERATURES = {
     "ppcl": (10.0, -10.0),
@@ -24,6 +25,12 @@ INITIAL_TEMPERATURES = {
     "clip": (1 / 0.07, 0.0),
 }
 """Initial (scale, logit bias) of each contrastive term."""
+
+Temperature = LogitScaleBias | Mapping[str, LogitScaleBias] | nn.ModuleDict
+"""Logit scale and bias: the same for all contrastive terms, or one of each by name."""
+
+UNIT_LENGTH_TOLERANCE = 0.01
+"""How far from 1 the length of a mean may be: more than the rounding of bfloat16."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +84,10 @@ class LossTerms:
 class Objective:
     """A weighted sum of the paper's loss terms and the baselines'; by default, as the paper's 1.28B model was trained.
 
+    It has no parameters: `make_temperatures` creates the logit scale and bias to train, or a model has them. Means must
+    be of unit length, as the formulas of all contrastive terms assume. The first call of an objective checks that;
+    later ones check shapes only, since reading values would wait for a GPU.
+
     A term of weight 0 is not computed. Terms are reported under the names of their weights, except `masked` and `vib`,
     which have one term for images and one for texts.
 
@@ -115,19 +126,21 @@ class Objective:
         """Names of the weights that are not zero."""
         return tuple(name for name, weight in self._weights().items() if weight)
 
-    def temperatures(self) -> dict[str, LogitScaleBias]:
-        """New logit scales and biases, one pair for each active contrastive term."""
-        return {
-            name: LogitScaleBias.create(*INITIAL_TEMPERATURES[name])
-            for name in self.active
-            if name in INITIAL_TEMPERATURES
-        }
+    def make_temperatures(self) -> nn.ModuleDict:
+        """Create a `LogitScaleBias` for each active contrastive term, by the term's name, with its initial values."""
+        return nn.ModuleDict(
+            {
+                name: LogitScaleBias(*INITIAL_TEMPERATURES[name])
+                for name in self.active
+                if name in INITIAL_TEMPERATURES
+            }
+        )
 
     def __call__(
         self,
         images: Gaussian,
         texts: Gaussian,
-        temperature: LogitScaleBias | Mapping[str, LogitScaleBias],
+        temperature: Temperature,
         *,
         masked_images: MaskedPairs | None = None,
         masked_texts: MaskedPairs | None = None,
@@ -136,20 +149,26 @@ class Objective:
         """Compute all active terms.
 
         Args:
-            images: (n, D), of this rank.
+            images: (n, D), of this rank; means of unit length.
             texts: (n, D), paired row by row with images.
-            temperature: One for all contrastive terms, or one for each by name.
+            temperature: One for all contrastive terms, such as `model.temperature`, or one for each by name, as
+                `make_temperatures` creates them.
             masked_images: This rank's masked images (k rows, k may be 0); needed if `masked` is not 0.
             masked_texts: This rank's masked texts, likewise.
             batch: The global batch, if it spans ranks.
 
         Returns:
             The terms.
+
+        Raises:
+            ValueError: Shapes don't match, an input that a term needs is missing, or, in the first call, means are not
+                of unit length.
         """
         if images.shape != texts.shape or images.mean.ndim != 2:
             raise ValueError(
                 f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must both be (n, D)"
             )
+        self._check_unit_lengths(images, texts, masked_images, masked_texts)
         global_batch = batch or GlobalBatch(texts=texts, images=images)
         num_pairs = global_batch.texts.mean.shape[0]  # on all ranks
         values = self._compute_contrastive(images, global_batch, temperature)
@@ -167,8 +186,35 @@ class Objective:
                 weights[name] = self.vib
         return LossTerms(values, weights)
 
+    def _check_unit_lengths(
+        self,
+        images: Gaussian,
+        texts: Gaussian,
+        masked_images: MaskedPairs | None,
+        masked_texts: MaskedPairs | None,
+    ) -> None:
+        """In the first call of this objective, raise ValueError unless all means are of unit length.
+
+        An encoder that forgets to normalize does so in every step, so that one check finds it. It reads values, which
+        would wait for a GPU in every step. NaN passes: `LossTerms.check` reports it.
+        """
+        if torch.compiler.is_compiling() or "_has_checked_lengths" in self.__dict__:
+            return
+        views = {"masked_images": masked_images, "masked_texts": masked_texts}
+        masked = {name: pairs.masked for name, pairs in views.items() if pairs is not None}
+        for name, z in {"images": images, "texts": texts, **masked}.items():
+            lengths = z.mean.detach().to(z.log_var.dtype).norm(dim=-1)
+            if bool(((lengths - 1.0).abs() > UNIT_LENGTH_TOLERANCE).any()):
+                raise ValueError(
+                    f"{name}: means must be of unit length, but their lengths are {lengths.min():.4g} to "
+                    f"{lengths.max():.4g}: Gaussian(torch.nn.functional.normalize(mean, dim=-1), log_var)"
+                )
+        object.__setattr__(
+            self, "_has_checked_lengths", True
+        )  # no field: the settings of an objective are frozen
+
     def _compute_contrastive(
-        self, images: Gaussian, batch: GlobalBatch, temperature: LogitScaleBias | Mapping[str, LogitScaleBias]
+        self, images: Gaussian, batch: GlobalBatch, temperature: Temperature
     ) -> dict[str, Tensor]:
         """Compute the active contrastive terms: by name, unweighted, this rank's part of each.
 
@@ -178,13 +224,7 @@ class Objective:
         for name in self.active:
             if name not in INITIAL_TEMPERATURES:
                 continue
-            term_temperature = (
-                temperature if isinstance(temperature, LogitScaleBias) else temperature.get(name)
-            )
-            if term_temperature is None:
-                raise ValueError(
-                    f"temperature has no {name!r}; Objective.temperatures() creates all that are needed"
-                )
+            term_temperature = _find_temperature(temperature, name)
             if name == "clip":
                 if batch.images is None:
                     raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
@@ -233,3 +273,17 @@ class Objective:
         """The weight of every term by name, active or not."""
         names = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
         return {name: getattr(self, name) for name in names}
+
+
+def _find_temperature(temperature: Temperature, name: str) -> LogitScaleBias:
+    """The temperature of a contrastive term. Raises ValueError if there is none, TypeError if it is something else."""
+    found: object = temperature
+    if isinstance(temperature, Mapping | nn.ModuleDict):
+        if name not in temperature:
+            raise ValueError(
+                f"temperature has no {name!r}; Objective.make_temperatures() creates all that are needed"
+            )
+        found = temperature[name]
+    if not isinstance(found, LogitScaleBias):
+        raise TypeError(f"the temperature of {name} must be a LogitScaleBias, not {describe_type(found)}")
+    return found

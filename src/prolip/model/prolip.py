@@ -307,8 +307,11 @@ class ProLIP(nn.Module):
 
     @property
     def temperature(self) -> LogitScaleBias:
-        """Logit scale and bias, as the losses take them. The bias of a softmax model is zero."""
-        return LogitScaleBias(
+        """Logit scale and bias, as the losses take them: the model's own parameters, not copies of them.
+
+        The bias of a softmax model is zero.
+        """
+        return LogitScaleBias.from_tensors(
             self.logit_scale,
             torch.zeros_like(self.logit_scale) if self.logit_bias is None else self.logit_bias,
         )

@@ -125,7 +125,7 @@ class TrainModule(nn.Module):
         """Whether the exported model's match probability uses PML's scale and bias, because only PML trained them."""
         self.pml: nn.ParameterDict | None = None
         if any(objective.pml for objective in objectives):
-            initial = LogitScaleBias.create(*INITIAL_TEMPERATURES["pml"])
+            initial = LogitScaleBias(*INITIAL_TEMPERATURES["pml"])
             values = {"logit_scale": initial.logit_scale, "logit_bias": initial.logit_bias}
             # .to(tensor): the dtype and device of the model's own scale
             self.pml = nn.ParameterDict(
@@ -137,7 +137,7 @@ class TrainModule(nn.Module):
         """Logit scale and bias by contrastive loss term: PPCL, SigLIP and CLIP share the model's, PML has its own."""
         temperatures = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
         if self.pml is not None:
-            temperatures["pml"] = LogitScaleBias(self.pml["logit_scale"], self.pml["logit_bias"])
+            temperatures["pml"] = LogitScaleBias.from_tensors(self.pml["logit_scale"], self.pml["logit_bias"])
         return temperatures
 
     def temperature_parameters(self) -> list[nn.Parameter]:
