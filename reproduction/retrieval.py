@@ -10,6 +10,7 @@ import torch
 
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.positives import Positives
+from prolip.evaluation.result import get_value
 from prolip.evaluation.retrieval import recall_at_k
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric
@@ -64,7 +65,7 @@ def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Pos
 def _compute_recalls(
     images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric
 ) -> dict[str, float | None]:
-    to_text = recall_at_k(images, texts, positives, ks=(1,), metric=metric)["r1"]
-    to_image = recall_at_k(texts, images, positives.transpose(), ks=(1,), metric=metric)["r1"]
+    to_text = get_value(recall_at_k(images, texts, positives, ks=(1,), metric=metric)["r1"])
+    to_image = get_value(recall_at_k(texts, images, positives.transpose(), ks=(1,), metric=metric)["r1"])
     mean = None if to_text is None or to_image is None else (to_text + to_image) / 2
     return {"image_to_text": to_text, "text_to_image": to_image, "mean": mean}

@@ -38,6 +38,6 @@ def test_scenes_that_words_cannot_tell_apart_count_as_the_same():
     )
     images = texts = gaussian([0.1] * 25, torch.cat([means, means[:5]]))
     right = find_true_pairs(scenes, captions)
-    assert recall_at_k(images, texts, right, ks=(1,))["r1"] == 1.0
-    assert recall_at_k(texts, images, right.transpose(), ks=(1,))["r1"] == 1.0
+    assert recall_at_k(images, texts, right, ks=(1,))["r1"].value == 1.0
+    assert recall_at_k(texts, images, right.transpose(), ks=(1,))["r1"].value == 1.0
     assert {0, 20} <= set(right.indices[right.offsets[20] : right.offsets[21]].tolist())

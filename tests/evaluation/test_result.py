@@ -5,13 +5,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, sem
 
 from prolip.evaluation import result as results
-from prolip.evaluation.result import Proportion, Result, read_results
+from prolip.evaluation.result import Mean, Proportion, Result, read_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,26 @@ def test_proportion_has_scipys_wilson_interval(case):
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
     assert found.low <= found.value <= found.high
     assert found.high > found.low
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=50))
+def test_mean_has_scipys_standard_error(values):
+    found = Mean.from_values(torch.tensor(values))
+    assert (found.value, found.n) == (pytest.approx(np.mean(values), abs=1e-5), len(values))
+    if len(values) == 1:
+        assert found.std_error is None
+    else:
+        assert found.std_error == pytest.approx(sem(values), abs=1e-5)
+
+
+def test_mean_refuses_no_values():
+    with pytest.raises(ValueError, match="at least one"):
+        Mean.from_values(torch.empty(0))
+
+
+@pytest.mark.parametrize("task", results.RESULT_TYPES)
+def test_registered_result_type_has_its_task(task):
+    assert results._import_result_type(task, "x").task == task
 
 
 @pytest.mark.parametrize(("value", "n"), [(0.5, 0), (1.1, 5), (-0.1, 5)])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from rich.console import Console
 from prolip.embeddings.embedder import Embedder, EncodedImages
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
+from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
+from prolip.evaluation.result import Result, get_value
 from prolip.evaluation.retrieval import (
+    PositivesCount,
+    PrecisionMetrics,
     evaluate_retrieval,
     find_hits,
     image_text_recall,
@@ -61,6 +66,10 @@ def slow_rank(queries, items, truth, by):
     return {"r_precision": np.mean(precisions), "map_at_r": np.mean(maps)} if maps else None
 
 
+def values_of(metrics, names):
+    return {name: getattr(metrics, name).value for name in names}
+
+
 def table_of(truth, item_count):
     pairs = [(q, item) for q, items in enumerate(truth) for item in items]
     queries, items = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
@@ -92,14 +101,15 @@ def test_recall_and_rank_metrics_against_loops(problem):
     positives = table_of(truth, len(items))
     found = recall_at_k(queries, items, positives, (1, 2, 5), by)
     for k in (1, 2, 5):
-        assert found[f"r{k}"] == pytest.approx(slow_recall(queries, items, truth, k, by)), k
+        assert get_value(found[f"r{k}"]) == pytest.approx(slow_recall(queries, items, truth, k, by)), k
     expected = slow_rank(queries, items, truth, by)
     ranked = precision_metrics(queries, items, positives, by)
     if expected is None:
-        assert ranked == {"map_at_r": None, "r_precision": None, "r1": None}
+        assert ranked == PrecisionMetrics(map_at_r=None, r_precision=None, r1=None)
     else:
-        assert {name: ranked[name] for name in expected} == pytest.approx(expected)
-        assert ranked["r1"] == pytest.approx(found["r1"])
+        assert values_of(ranked, expected) == pytest.approx(expected)
+        assert ranked.r1 == found["r1"]
+        assert ranked.r1.n == ranked.map_at_r.n == sum(map(bool, truth))
 
 
 @given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=6))
@@ -137,7 +147,7 @@ def test_query_with_many_positives_does_not_widen_others(draw, monkeypatch):
     monkeypatch.setattr(retrieval, "BLOCK_ITEMS", 50)
     monkeypatch.setattr(retrieval, "find_nearest", counted)
     found = precision_metrics(queries, items, table_of(truth, 50))
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert values_of(found, expected) == pytest.approx(expected, abs=1e-9)
     assert max(sizes) <= 50
     assert sum(sizes) <= 40 + 2 * 58
 
@@ -151,11 +161,12 @@ def test_image_text_with_several_captions(draw):
         for k in (1, 5, 10):
             to_text = slow_recall(images, texts, own, k, by)
             to_image = slow_recall(texts, images, [{int(i)} for i in owner], k, by)
-            assert found["image_to_text"][f"r{k}"] == pytest.approx(to_text)
-            assert found["text_to_image"][f"r{k}"] == pytest.approx(to_image)
-        assert found["mean_r1"] == pytest.approx(
-            (found["image_to_text"]["r1"] + found["text_to_image"]["r1"]) / 2
+            assert getattr(found.image_to_text, f"r{k}").value == pytest.approx(to_text)
+            assert getattr(found.text_to_image, f"r{k}").value == pytest.approx(to_image)
+        assert found.mean_r1 == pytest.approx(
+            (found.image_to_text.r1.value + found.text_to_image.r1.value) / 2
         )
+        assert (found.image_to_text.r1.n, found.text_to_image.r1.n) == (9, 20)
     assert image_text_recall(images, texts, owner, "csd") != image_text_recall(images, texts, owner, "cosine")
 
 
@@ -163,12 +174,12 @@ def test_perfect_retrieval_is_one(draw):
     images = draw(7, 16, low=-9.0, high=-8.0)
     texts = Gaussian.cat([images, images])
     owner = torch.arange(14) % 7
-    assert image_text_recall(images, texts, owner)["mean_r1"] == 1.0
+    assert image_text_recall(images, texts, owner).mean_r1 == 1.0
     own = Positives.from_pairs(owner, torch.arange(14), 7, 14)
     found = many_to_many_metrics(images, texts, own)
-    assert (
-        found["image_to_text"] == found["text_to_image"] == {"map_at_r": 1.0, "r_precision": 1.0, "r1": 1.0}
-    )
+    for metrics in (found.image_to_text, found.text_to_image):
+        assert (metrics.map_at_r.value, metrics.r_precision.value, metrics.r1.value) == (1.0, 1.0, 1.0)
+        assert metrics.map_at_r.std_error == 0.0
 
 
 def test_map_at_r_weighs_early_hits():
@@ -183,7 +194,8 @@ def test_map_at_r_weighs_early_hits():
         ({2, 3}, (0, 0)),
     ):
         found = precision_metrics(query, items, table_of([places], 4))
-        assert (found["r_precision"], found["map_at_r"]) == expected
+        assert (found.r_precision.value, found.map_at_r.value) == expected
+        assert found.map_at_r.std_error is None  # one query
 
 
 def test_wrong_positives(draw):
@@ -214,11 +226,11 @@ def test_evaluate_on_scenes(model, scenes, tmp_path):
     images = model.embed_images([sample.image for sample in samples])
     texts = model.embed_texts([text for sample in samples for text in sample.captions])
     owner = torch.tensor([i for i, sample in enumerate(samples) for _ in sample.captions])
-    for by in ("csd", "cosine"):
-        assert result[by] == image_text_recall(images, texts, owner, by)
-    assert (result["images"], result["texts"], result["bad"]) == (10, len(texts), 0)
-    assert "positives" not in result
-    json.dumps(result)
+    for by, metrics in result.by_metric().items():
+        assert metrics == image_text_recall(images, texts, owner, by)
+    assert (result.n, result.num_texts, result.num_bad) == (10, len(texts), 0)
+    assert result.positives is None
+    assert Result.from_json(result.to_json()) == result
 
 
 def fake(captions, errors=()):
@@ -314,22 +326,24 @@ def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     keys = [scenes.read(index).key for index in range(10)]
     table = {key: [f"{keys[(i + j) % 10]}#0" for j in range(1 + i % 3)] for i, key in enumerate(keys[:6])}
     (tmp_path / "p.json").write_text(json.dumps(table))
-    result = evaluate_retrieval(Embedder(model=model), scenes, positives=tmp_path / "p.json")
-    assert result["positives"] == {"pairs": sum(map(len, table.values())), "not_found": 0}
+    result = evaluate_retrieval(Embedder(model=model), scenes, RetrievalConfig(positives=tmp_path / "p.json"))
+    assert result.positives == PositivesCount(num_pairs=sum(map(len, table.values())), num_not_found=0)
+    assert Result.from_json(result.to_json()) == result
     samples = [scenes.read(index) for index in range(10)]
     images = model.embed_images([sample.image for sample in samples]).to(torch.float64)
     texts = model.embed_texts([text for sample in samples for text in sample.captions]).to(torch.float64)
     firsts = np.cumsum([0, *(len(sample.captions) for sample in samples)])
     truth = [{int(firsts[(i + j) % 10]) for j in range(1 + i % 3)} if i < 6 else set() for i in range(10)]
     expected = slow_rank(images, texts, truth, "csd")
-    found = result["csd"]["many_to_many"]["image_to_text"]
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
-    shown = _shown(retrieval.retrieval_tables(result))
+    found = result.csd.many_to_many.image_to_text
+    assert values_of(found, expected) == pytest.approx(expected)
+    shown = _shown(result.tables())
     assert "R-Precision" in shown
-    assert f"{100 * found['map_at_r']:.1f}" in shown
-    assert "mAP" not in _shown(
-        retrieval.retrieval_tables({key: result[key] for key in result if key != "positives"})
+    assert f"{100 * found.map_at_r.value:.1f}" in shown
+    own_pairs = replace(
+        result, csd=replace(result.csd, many_to_many=None), cosine=replace(result.cosine, many_to_many=None)
     )
+    assert "mAP" not in _shown(own_pairs.tables())
 
 
 def _shown(tables):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from prolip.embeddings.embedder import Embedder
+    from prolip.evaluation.result import Result
 
 
 command_line: list[str] = []
@@ -93,6 +94,23 @@ class CliEvaluationOptions:
                 f"cannot create the folder {folder} for results: a file has that name. Choose another with --out."
             ) from None
         return folder
+
+    def write_result(
+        self,
+        folder: Path,
+        result: Result,
+        draw: Callable[[Path], Iterable[Path]],
+        other_files: Sequence[Path] = (),
+    ) -> None:
+        """Write TASK.json, print it or tables, and draw figures if matplotlib is installed.
+
+        Args:
+            folder: Folder of the results.
+            result: Result of the evaluation.
+            draw: Draws figures into a folder and returns their paths.
+            other_files: Paths that the evaluator wrote, to be listed too.
+        """
+        self.write_results(result.task, folder, result.to_dict(), result.tables(), draw, other_files)
 
     def write_results(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from prolip.cli.common import CliEvaluationOptions, require_seed
+from prolip.evaluation.configs import RetrievalConfig
 
 if TYPE_CHECKING:
     from prolip.data.sources.labeled import LabeledData
@@ -65,9 +66,9 @@ def zeroshot(
 def retrieval(
     data: Annotated[Positional[str], arg(metavar="DATA")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[RetrievalConfig, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
-    positives: Path | None = None,
 ) -> None:
     """Image-text retrieval: recall at 1, 5 and 10 by CSD and by cosine; with a table of positives also mAP@R.
 
@@ -77,14 +78,13 @@ def retrieval(
         data: Images with captions: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
         captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones.
         image: Field or column of the image, or COCO's folder of images.
-        positives: Which captions match which images, many to many (docs/evaluation.md has the two formats).
     """
     from prolip.data.open import open_data
-    from prolip.evaluation import retrieval as evaluation
+    from prolip.evaluation.retrieval import evaluate_retrieval
 
     folder = options.make_folder(data)
     source = open_data(data, captions=captions, image=image)
-    result = evaluation.evaluate_retrieval(options.make_embedder(), source, positives=positives)
+    result = evaluate_retrieval(options.make_embedder(), source, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of the recalls; returns its paths."""
@@ -92,7 +92,7 @@ def retrieval(
 
         return figures.save_retrieval_figure(result, folder / "retrieval")
 
-    options.write_results("retrieval", folder, result, evaluation.retrieval_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def suite(

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rich.console import Group
 from rich.table import Table
@@ -15,10 +15,15 @@ from rich.table import Table
 from prolip.configs import build_dataclass, require_field_types
 from prolip.files import read_json
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Z_95 = 1.959963984540054
 """97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
 
-RESULT_TYPES: dict[str, str] = {}
+RESULT_TYPES: dict[str, str] = {
+    "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
+}
 """Task -> "module:class" of its result, so that a file can be read without importing every evaluation."""
 
 
@@ -58,6 +63,46 @@ class Proportion:
             value=value, n=n, low=min(value, max(0.0, center - half_width)),
             high=max(value, min(1.0, center + half_width)),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """A mean over n cases, with its standard error."""
+
+    value: float
+    """The mean."""
+    n: int
+    """Number of cases."""
+    std_error: float | None
+    """Standard error of the mean; None for a single case."""
+
+    @classmethod
+    def from_values(cls, values: Tensor) -> Self:
+        """The mean of some values.
+
+        Args:
+            values: (N,), N at least 1.
+
+        Returns:
+            The mean with its standard error.
+        """
+        if len(values) < 1:
+            raise ValueError("a mean needs at least one value")
+        values = values.double()
+        std_error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else None
+        return cls(value=values.mean().item(), n=len(values), std_error=std_error)
+
+
+def get_value(estimate: Proportion | Mean | None) -> float | None:
+    """Get the value of an estimate.
+
+    Args:
+        estimate: A fraction or mean with its uncertainty; None: undefined.
+
+    Returns:
+        The value alone; None if it is undefined.
+    """
+    return None if estimate is None else estimate.value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,20 +5,23 @@ All searches use `prolip.measures.nearest`, so memory grows with queries x k, no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.console import format_percent, make_table
+from prolip.choices import SimilarityMetric
+from prolip.console import describe_bad_samples, format_percent, make_table
 from prolip.data.source import Source
 from prolip.embeddings.embedder import Embedder
+from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
+from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import SimilarityMetric, find_nearest
+from prolip.measures.nearest import find_nearest
 
 RECALL_KS = (1, 5, 10)
 """The k of recall@k."""
@@ -26,6 +29,124 @@ METRIC_NAMES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_at_r": "mAP@R", "r
 """Metric -> its name in tables."""
 BLOCK_ITEMS = 2**22
 """Retrieved items that are in memory at one time: 50 MB of indices and similarities."""
+
+Direction = Literal["image_to_text", "text_to_image"]
+"""Queries and items of a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalls:
+    """Recall@k: fraction of queries with any positive among their k nearest items. None: no query has positives."""
+
+    r1: Proportion | None
+    """Recall@1."""
+    r5: Proportion | None
+    """Recall@5."""
+    r10: Proportion | None
+    """Recall@10."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionMetrics:
+    """Metrics of queries with several positives; R is the number of positives of a query. None: no query has any."""
+
+    map_at_r: Mean | None
+    """Sum over i <= R of precision@i where item i is a positive, divided by R; mean over queries."""
+    r_precision: Mean | None
+    """Positives among the first R items, divided by R; mean over queries."""
+    r1: Proportion | None
+    """Fraction of queries whose first item is a positive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyToManyMetrics:
+    """mAP@R and R-Precision in both directions, as ECCV Caption defines them."""
+
+    image_to_text: PrecisionMetrics
+    """Images are the queries."""
+    text_to_image: PrecisionMetrics
+    """Texts are the queries."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalMetrics:
+    """Retrieval in both directions by one similarity."""
+
+    image_to_text: Recalls
+    """Images are the queries; their own captions are the positives."""
+    text_to_image: Recalls
+    """Texts are the queries; their own image is the positive."""
+    mean_r1: float | None
+    """Mean of recall@1 of both directions."""
+    many_to_many: ManyToManyMetrics | None = None
+    """With a file of positives: metrics of all true pairs."""
+
+    def by_name(self, direction: Direction) -> dict[str, Proportion | Mean | None]:
+        """All metrics of a direction.
+
+        Args:
+            direction: "image_to_text" or "text_to_image".
+
+        Returns:
+            By the keys of `METRIC_NAMES`; without mAP@R and R-Precision if there was no file of positives. Both kinds
+            of metrics have R@1: this is the one of an image's own captions.
+        """
+        recalls: Recalls = getattr(self, direction)
+        metrics: dict[str, Proportion | Mean | None] = {
+            "r1": recalls.r1,
+            "r5": recalls.r5,
+            "r10": recalls.r10,
+        }
+        if self.many_to_many is not None:
+            precision: PrecisionMetrics = getattr(self.many_to_many, direction)
+            metrics |= {"map_at_r": precision.map_at_r, "r_precision": precision.r_precision}
+        return metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositivesCount:
+    """What was read from a file of positives."""
+
+    num_pairs: int
+    """Pairs of an image and a text."""
+    num_not_found: int
+    """Pairs of the file whose image or caption was not found, because it is a bad sample's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalResult(Result):
+    """Result of image-text retrieval; `n` is the number of images."""
+
+    task: ClassVar[str] = "retrieval"
+
+    num_texts: int
+    """Number of captions of all images."""
+    csd: RetrievalMetrics
+    """Nearest by CSD."""
+    cosine: RetrievalMetrics
+    """Nearest by the cosine of the means."""
+    positives: PositivesCount | None = None
+    """With a file of positives: how many pairs it had."""
+
+    def by_metric(self) -> dict[SimilarityMetric, RetrievalMetrics]:
+        """The metrics by similarity."""
+        return {"csd": self.csd, "cosine": self.cosine}
+
+    def tables(self) -> list[Table]:
+        """One table of all metrics, in percent."""
+        title = f"Retrieval: {self.n:,} images, {self.num_texts:,} texts (percent)"
+        names = list(self.csd.by_name("image_to_text"))
+        table = make_table(
+            title, ("metric", "direction"), [METRIC_NAMES[name] for name in names],
+            caption=describe_bad_samples(self.num_bad),
+        )  # fmt: skip
+        directions: tuple[Direction, ...] = ("image_to_text", "text_to_image")
+        for metric, metrics in self.by_metric().items():
+            for direction in directions:
+                values = metrics.by_name(direction)
+                cells = (format_percent(get_value(values[name])) for name in names)
+                table.add_row(metric, direction.replace("_", " "), *cells)
+        return [table]
 
 
 def find_hits(
@@ -85,7 +206,7 @@ def recall_at_k(
     positives: Positives,
     ks: Sequence[int] = RECALL_KS,
     metric: SimilarityMetric = "csd",
-) -> dict[str, float | None]:
+) -> dict[str, Proportion | None]:
     """Recall@k: fraction of queries with any positive among their k nearest items.
 
     Args:
@@ -102,12 +223,12 @@ def recall_at_k(
     if not bool(has_positive.any()):
         return {f"r{k}": None for k in ks}
     hits = find_hits(queries, items, positives, max(ks), metric)[has_positive]
-    return {f"r{k}": _mean(hits[:, :k].any(1)) for k in ks}
+    return {f"r{k}": Proportion.from_mean(_mean(hits[:, :k].any(1)), len(hits)) for k in ks}
 
 
 def precision_metrics(
     queries: Gaussian, items: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
-) -> dict[str, float | None]:
+) -> PrecisionMetrics:
     """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R is the number of positives of a query.
 
     Args:
@@ -117,17 +238,14 @@ def precision_metrics(
         metric: Similarity that ranks items.
 
     Returns:
-        r_precision: positives among the first R items, divided by R.
-        map_at_r: sum over i <= R of precision@i where item i is a positive, divided by R.
-        r1: whether the first item is a positive.
-        Each is the mean over the queries that have positives; None if there are none.
+        The metrics, over the queries that have positives.
     """
     _require_matching(queries, items, positives)
     counts, keys = positives.counts, positives.keys
     # rows of the queries that have positives, those with the most first
     remaining = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
     if not len(remaining):
-        return {"map_at_r": None, "r_precision": None, "r1": None}
+        return PrecisionMetrics(map_at_r=None, r_precision=None, r1=None)
     metrics_of_blocks = []
     while len(remaining):
         # sorted by R, so that a block is as wide as its first query needs: a few queries with a large R don't make
@@ -141,11 +259,11 @@ def precision_metrics(
             )
         )
     average_precisions, r_precisions, first_hits = torch.cat(metrics_of_blocks).unbind(1)
-    return {
-        "map_at_r": _mean(average_precisions),
-        "r_precision": _mean(r_precisions),
-        "r1": _mean(first_hits),
-    }
+    return PrecisionMetrics(
+        map_at_r=Mean.from_values(average_precisions),
+        r_precision=Mean.from_values(r_precisions),
+        r1=Proportion.from_mean(_mean(first_hits), len(first_hits)),
+    )
 
 
 def _compute_query_metrics(hits: Tensor, counts: Tensor) -> Tensor:
@@ -163,7 +281,7 @@ def _compute_query_metrics(hits: Tensor, counts: Tensor) -> Tensor:
 
 def image_text_recall(
     images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
-) -> dict[str, Any]:
+) -> RetrievalMetrics:
     """Recall@1, 5 and 10 in both directions.
 
     Args:
@@ -173,21 +291,21 @@ def image_text_recall(
         metric: Similarity that ranks items.
 
     Returns:
-        {"image_to_text": {r1, r5, r10}, "text_to_image": {r1, r5, r10}, "mean_r1": mean of both r1}.
+        The recalls, and the mean of both recalls at 1.
     """
     images_of_texts = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
-    to_text = recall_at_k(images, texts, images_of_texts.transpose(), metric=metric)
-    to_image = recall_at_k(texts, images, images_of_texts, metric=metric)
-    return {
-        "image_to_text": to_text,
-        "text_to_image": to_image,
-        "mean_r1": _mean_of_two(to_text["r1"], to_image["r1"]),
-    }
+    to_text = Recalls(**recall_at_k(images, texts, images_of_texts.transpose(), metric=metric))
+    to_image = Recalls(**recall_at_k(texts, images, images_of_texts, metric=metric))
+    return RetrievalMetrics(
+        image_to_text=to_text,
+        text_to_image=to_image,
+        mean_r1=_mean_of_two(get_value(to_text.r1), get_value(to_image.r1)),
+    )
 
 
 def many_to_many_metrics(
     images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
-) -> dict[str, Any]:
+) -> ManyToManyMetrics:
     """`precision_metrics` in both directions.
 
     Args:
@@ -197,70 +315,43 @@ def many_to_many_metrics(
         metric: Similarity that ranks items.
 
     Returns:
-        {"image_to_text": {map_at_r, r_precision, r1}, "text_to_image": {...}}.
+        The metrics of each direction.
     """
-    return {
-        "image_to_text": precision_metrics(images, texts, positives, metric),
-        "text_to_image": precision_metrics(texts, images, positives.transpose(), metric),
-    }
+    return ManyToManyMetrics(
+        image_to_text=precision_metrics(images, texts, positives, metric),
+        text_to_image=precision_metrics(texts, images, positives.transpose(), metric),
+    )
 
 
 def evaluate_retrieval(
-    embedder: Embedder,
-    source: Source,
-    *,
-    positives: str | Path | None = None,
-) -> dict[str, Any]:
+    embedder: Embedder, source: Source, config: RetrievalConfig | None = None
+) -> RetrievalResult:
     """Evaluate retrieval on images with one or several captions each, by CSD and by cosine.
 
     Args:
         embedder: The model, and how to embed with it.
         source: Images with captions.
-        positives: A file with all true pairs, for mAP@R and R-Precision, see `read_positives`.
+        config: The options; None: the defaults.
 
     Returns:
-        data (name), images, texts, bad (numbers; bad samples are skipped), csd and cosine (`image_text_recall`).
-        With a file of positives, csd and cosine also have many_to_many (`many_to_many_metrics`), and positives is
-        {pairs, not_found (pairs of the file whose image or caption was not found)}.
+        The result; with many-to-many metrics if the config names a file of positives, see `read_positives`.
     """
+    config = config or RetrievalConfig()
     encoded = embedder.embed_images(source)
     captions, image_of_text = flatten_captions(encoded)
     texts = embedder.embed_texts(captions)
-    result: dict[str, Any] = {
-        "data": encoded.name, "images": len(encoded), "texts": len(captions), "bad": len(encoded.errors),
-    }  # fmt: skip
-    metrics: tuple[SimilarityMetric, ...] = ("csd", "cosine")
-    for metric in metrics:
-        result[metric] = image_text_recall(encoded.images, texts, image_of_text, metric)
-    if positives is not None:
-        pairs, not_found = read_positives(Path(positives), encoded)
-        result["positives"] = {"pairs": len(pairs.indices), "not_found": not_found}
-        for metric in metrics:
-            result[metric]["many_to_many"] = many_to_many_metrics(encoded.images, texts, pairs, metric)
-    return result
-
-
-def retrieval_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Make the table of a retrieval evaluation, in percent.
-
-    Args:
-        result: What `evaluate_retrieval` returned.
-
-    Returns:
-        One table.
-    """
-    title = f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)"
-    columns = [name for name in METRIC_NAMES if "positives" in result or not name.startswith(("map", "r_"))]
-    table = make_table(title, ("metric", "direction"), [METRIC_NAMES[name] for name in columns])
-    for metric in ("csd", "cosine"):
-        for direction in ("image_to_text", "text_to_image"):
-            many_to_many = result[metric].get("many_to_many", {}).get(direction, {})
-            # both have r1; the one of an image's own captions is shown
-            values = {**many_to_many, **result[metric][direction]}
-            table.add_row(
-                metric, direction.replace("_", " "), *(format_percent(values[name]) for name in columns)
-            )
-    return [table]
+    csd = image_text_recall(encoded.images, texts, image_of_text, "csd")
+    cosine = image_text_recall(encoded.images, texts, image_of_text, "cosine")
+    count = None
+    if config.positives is not None:
+        pairs, num_not_found = read_positives(config.positives, encoded)
+        count = PositivesCount(num_pairs=len(pairs.indices), num_not_found=num_not_found)
+        csd = replace(csd, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, "csd"))
+        cosine = replace(cosine, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, "cosine"))
+    return RetrievalResult(
+        data=encoded.name, n=len(encoded), num_bad=len(encoded.errors), num_texts=len(captions), csd=csd, cosine=cosine,
+        positives=count,
+    )  # fmt: skip
 
 
 def _mean(values: Tensor) -> float:

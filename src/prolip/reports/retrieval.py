@@ -6,38 +6,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prolip.choices import SimilarityMetric
 from prolip.console import format_percent
-from prolip.evaluation.retrieval import METRIC_NAMES
+from prolip.evaluation.retrieval import METRIC_NAMES, Direction, RetrievalMetrics, RetrievalResult
 from prolip.reports import figures
 
-DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
-ITEMS = {"image_to_text": "texts", "text_to_image": "images"}
-SCORES = {"csd": ("CSD", figures.BLUE), "cosine": ("cosine", figures.ORANGE)}
+DIRECTIONS: dict[Direction, str] = {"image_to_text": "image → text", "text_to_image": "text → image"}
+SCORES: dict[SimilarityMetric, tuple[str, str]] = {
+    "csd": ("CSD", figures.BLUE),
+    "cosine": ("cosine", figures.ORANGE),
+}
 BAR_WIDTH = 0.4
 """Width of a bar, as a fraction of the distance of two metrics; each metric has two bars."""
 
 
-def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_retrieval_figure(result: RetrievalResult, out: Path) -> list[Path]:
     """Save a figure with bars of each metric by CSD and by cosine, one panel per direction.
 
     Args:
-        result: Result of `evaluate_retrieval`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
         Paths of the PNG and the SVG.
     """
     by_direction = {
-        direction: {score: _get_metrics(result[score], direction) for score in SCORES}
+        direction: {score: _get_metrics(metrics, direction) for score, metrics in result.by_metric().items()}
         for direction in DIRECTIONS
     }
+    num_items = {"image_to_text": result.num_texts, "text_to_image": result.n}
     num_metrics = max(len(values) for scores in by_direction.values() for values in scores.values())
     with figures.figure_style():
         figure = figures.make_figure(2 * (1.1 + 0.72 * num_metrics), 3.3)
         panels = figure.subplots(1, len(DIRECTIONS), sharey=True)
         for axes, (direction, scores) in zip(panels, by_direction.items(), strict=True):
             _draw_bars(axes, scores)
-            axes.set(title=f"{DIRECTIONS[direction]} (among {result[ITEMS[direction]]:,})")
+            axes.set(title=f"{DIRECTIONS[direction]} (among {num_items[direction]:,})")
         # room for a number above a bar of 100 %
         panels[0].set(ylabel="percent", ylim=(0, 108), yticks=range(0, 101, 20))
         handles, labels = panels[0].get_legend_handles_labels()
@@ -45,13 +49,12 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _get_metrics(score_result: Mapping[str, Any], direction: str) -> dict[str, float]:
-    """Fractions by metric for one score and direction ("image_to_text"); metrics without a value are omitted."""
-    metrics = {**score_result.get("many_to_many", {}).get(direction, {}), **score_result[direction]}
-    return {name: metrics[name] for name in METRIC_NAMES if metrics.get(name) is not None}
+def _get_metrics(metrics: RetrievalMetrics, direction: Direction) -> dict[str, float]:
+    """Fractions by metric for one score and direction; metrics without a value are omitted."""
+    return {name: found.value for name, found in metrics.by_name(direction).items() if found is not None}
 
 
-def _draw_bars(axes: Any, scores: Mapping[str, Mapping[str, float]]) -> None:
+def _draw_bars(axes: Any, scores: Mapping[SimilarityMetric, Mapping[str, float]]) -> None:
     """Draw two bars per metric, one for each score side by side; `scores` has fractions by score and metric."""
     names = [name for name in METRIC_NAMES if any(name in values for values in scores.values())]
     for side, (score, values) in enumerate(scores.items()):  # side 0: left of the tick, side 1: right

@@ -21,7 +21,8 @@ from prolip.evaluation.metrics.accuracy import (
     top_k_correct,
     worst_group_mean,
 )
-from prolip.evaluation.retrieval import image_text_recall
+from prolip.evaluation.result import get_value
+from prolip.evaluation.retrieval import Direction, image_text_recall
 from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
@@ -145,7 +146,12 @@ def retrieval_metrics(
         The recalls, and main_metric: the mean of R@1 in both directions.
     """
     recalls = image_text_recall(images, texts, image_of_text, metric)
-    return {"main_metric": recalls["mean_r1"], **recalls}
+    directions: tuple[Direction, ...] = ("image_to_text", "text_to_image")
+    by_direction: dict[str, dict[str, float | None]] = {
+        direction: {name: get_value(recall) for name, recall in recalls.by_name(direction).items()}
+        for direction in directions
+    }
+    return {"main_metric": recalls.mean_r1, **by_direction, "mean_r1": recalls.mean_r1}
 
 
 def make_cue_prompt(cue: str) -> str:

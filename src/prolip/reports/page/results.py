@@ -164,7 +164,7 @@ class _HeadlineEvaluation:
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
         self.pairs: EmbeddedPairs | None = None
         self.uncertainty: dict[str, Any] | None = None
-        self.retrieval: dict[str, Any] | None = None
+        self.retrieval: retrieval.RetrievalResult | None = None
         self.zero_shot: dict[str, Any] | None = None
         if inputs.pairs is not None:
             self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
@@ -181,7 +181,7 @@ class _HeadlineEvaluation:
         by_uncertainty = self.uncertainty or {}
         return HeadlineMetrics(
             zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
-            r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
+            r1=None if self.retrieval is None else self.retrieval.csd.mean_r1,
             truth=(by_uncertainty.get("ambiguity") or {}).get("spearman"),
             text_above=by_uncertainty.get("text_above_own_image"),
             length=(by_uncertainty.get("by_length") or {}).get("spearman"),
