@@ -38,14 +38,24 @@ NAMES = {
     "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
-    "push": "(model: 'ProLIP', repo_id: 'str', *, private: 'bool | None' = None, revision: 'str | None' = None, "
-    "message: 'str' = 'Upload a prolip model', license: 'str | None' = None, token: 'str | None' = None) -> 'str'",
 }
+
+METHODS = {
+    "from_pretrained": "(name_or_path: 'str | Path', *, revision: 'str | None' = None, "
+    "device: 'str | torch.device | None' = None, dtype: 'torch.dtype | None' = None) -> 'ProLIP'",
+    "save_pretrained": "(self, folder: 'str | Path') -> 'Path'",
+    "push_to_hub": "(self, repo_id: 'str', *, private: 'bool | None' = None, revision: 'str | None' = None, "
+    "commit_message: 'str' = 'Upload a prolip model', license: 'str | None' = None, "
+    "token: 'str | None' = None) -> 'str'",
+}
+"""Methods of ProLIP that users know from transformers and huggingface_hub."""
 
 
 def test_names_and_signatures():
     found = {name: str(inspect.signature(getattr(prolip, name))) for name in prolip.__all__}
     assert found == NAMES
+    methods = {name: str(inspect.signature(getattr(prolip.ProLIP, name))) for name in METHODS}
+    assert methods == METHODS
 
 
 def test_commands():

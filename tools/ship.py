@@ -87,7 +87,7 @@ def main() -> None:
             f"{given.cell} was measured by another version; python -m reproduction measures it again"
         )
     config, numbers = read_config(run), cell.numbers
-    out = load(run, device="cpu").save(SHIPPED_FOLDER / given.name)
+    out = load(run, device="cpu").save_pretrained(SHIPPED_FOLDER / given.name)
     write_json(out / "numbers.json", {name: get_value(numbers, path) for name, path in HEADLINE.items()})
     text = CARD.format(
         name=given.name, parameters=numbers["parameters"], data=config.data.source[0], seed=config.seed,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from prolip.measures.public import log_inclusion_matrix as log_inclusion_matrix
     from prolip.model.create import create as create
     from prolip.model.prolip import ProLIP as ProLIP
-    from prolip.weights.hub import push as push
     from prolip.weights.load import load as load
     from prolip.weights.onnx import export_onnx as export_onnx
 
@@ -47,7 +46,6 @@ _HOME = {
     "log_density_matrix": "prolip.measures.public",
     "log_inclusion": "prolip.measures.public",
     "log_inclusion_matrix": "prolip.measures.public",
-    "push": "prolip.weights.hub",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -11,7 +11,7 @@ from tests.embeddings.shards import write_shards
 
 @pytest.fixture
 def model(nano, tmp_path):
-    return str(nano.save(tmp_path / "model"))
+    return str(nano.save_pretrained(tmp_path / "model"))
 
 
 def test_embed_writes_a_folder_and_prints_a_summary(model, tmp_path, capsys):

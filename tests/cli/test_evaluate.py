@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     """Scenes, and a fresh small model beside them."""
     folder = tmp_path_factory.mktemp("evaluate")
     write_dataset(folder / "scenes", SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
-    create("nano", make_tokenizer()).save(folder / "model")
+    create("nano", make_tokenizer()).save_pretrained(folder / "model")
     return folder
 
 

@@ -337,7 +337,7 @@ embed(sys.argv[1], sys.argv[2], sys.argv[3], part_size=4, batch_size=3, progress
 
 @pytest.mark.slow
 def test_killed_run_loses_and_repeats_nothing(nano, tmp_path):
-    model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [30])
+    model, data = nano.save_pretrained(tmp_path / "model"), write_shards(tmp_path / "s", [30])
     whole = run(str(model), data, tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(model), data, str(tmp_path / "out")]
     process = subprocess.Popen(

@@ -95,7 +95,7 @@ def actors(ancestor):
 
 @pytest.mark.slow
 def test_ray_equals_local_run(ray_session, nano, tmp_path):
-    model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [12, 12], bad={17})
+    model, data = nano.save_pretrained(tmp_path / "model"), write_shards(tmp_path / "s", [12, 12], bad={17})
     options = {"part_size": 8, "batch_size": 3, "max_bad_fraction": 0.2, "progress": False}
     found = embed(str(model), data, tmp_path / "ray", engine="ray", workers=1, cpus=1, **options)
     assert len(found) == 46
@@ -107,7 +107,7 @@ def test_ray_equals_local_run(ray_session, nano, tmp_path):
 @pytest.mark.slow
 def test_ray_equals_local_run_although_a_worker_is_killed(start_run, nano, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    model = nano.save(tmp_path / "model")
+    model = nano.save_pretrained(tmp_path / "model")
     data = write_shards(tmp_path / "s", [100, 100], bad={17})
     process = start_run(model, data, tmp_path / "ray")
     wait_for_parts(tmp_path / "ray", 1, process)
@@ -127,7 +127,7 @@ def test_ray_equals_local_run_although_a_worker_is_killed(start_run, nano, tmp_p
 def test_local_run_resumes_a_killed_ray_run(start_run, nano, tmp_path, monkeypatch):
     """The driver is killed, and its workers with it; the local engine resumes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [160, 160])
+    model, data = nano.save_pretrained(tmp_path / "model"), write_shards(tmp_path / "s", [160, 160])
     process = start_run(model, data, tmp_path / "ray")
     wait_for_parts(tmp_path / "ray", 3, process)
     workers = actors(process.pid)
@@ -145,7 +145,7 @@ def test_local_run_resumes_a_killed_ray_run(start_run, nano, tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_task_that_always_kills_its_worker_ends_the_run(start_run, nano, tmp_path):
-    model = nano.save(tmp_path / "model")
+    model = nano.save_pretrained(tmp_path / "model")
     write_shards(tmp_path / "s", [4, 4])
     folder = shlex.quote(str(tmp_path / "s"))
     # Only workers are killed, not the driver, which reads examples.

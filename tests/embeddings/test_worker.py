@@ -13,7 +13,7 @@ from tests.embeddings.shards import write_shards
 @pytest.fixture
 def one(nano, tmp_path):
     """A worker on three parts of shards, one sample of which is bad; nothing is written yet."""
-    model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [10], bad={5})
+    model, data = nano.save_pretrained(tmp_path / "model"), write_shards(tmp_path / "s", [10], bad={5})
     done = embed(
         str(model), data, tmp_path / "whole", part_size=4, batch_size=3, max_bad_fraction=1, progress=False
     )

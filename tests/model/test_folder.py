@@ -27,7 +27,7 @@ def test_save_and_load_are_bit_exact(nano, tmp_path, uncertainty):
         torch.Generator().manual_seed(3)
     )
     model.origin = {"format": "somewhere"}
-    assert model.save(tmp_path / "a" / "model") == tmp_path / "a" / "model"
+    assert model.save_pretrained(tmp_path / "a" / "model") == tmp_path / "a" / "model"
     loaded = prolip.load(tmp_path / "a" / "model", device="cpu")
     assert_same(model, loaded)
     assert loaded.origin == {"format": "somewhere"}
@@ -42,7 +42,7 @@ def test_save_and_load_are_bit_exact(nano, tmp_path, uncertainty):
 
 
 def test_save_keeps_half_precision(nano, tmp_path):
-    nano.to(torch.bfloat16).save(tmp_path)
+    nano.to(torch.bfloat16).save_pretrained(tmp_path)
     loaded = prolip.load(tmp_path, device="cpu")
     assert loaded.dtype == torch.bfloat16
     assert_same(nano, loaded)
@@ -50,21 +50,21 @@ def test_save_keeps_half_precision(nano, tmp_path):
 
 
 def test_save_replaces_an_older_model(nano, tmp_path):
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     with torch.no_grad():
         nano.logit_bias.fill_(-3.0)
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     assert prolip.load(tmp_path).logit_bias == -3.0
 
 
 def test_save_without_tokenizer_removes_an_old_tokenizer(nano, tmp_path):
-    nano.save(tmp_path)
-    ProLIP(nano.config).init_weights(torch.Generator().manual_seed(0)).save(tmp_path)
+    nano.save_pretrained(tmp_path)
+    ProLIP(nano.config).init_weights(torch.Generator().manual_seed(0)).save_pretrained(tmp_path)
     assert prolip.load(tmp_path).tokenizer is None
 
 
 def test_failed_save_leaves_the_old_model(nano, tmp_path, monkeypatch):
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     expected = prolip.load(tmp_path)
 
     def full(*args, **kwargs):
@@ -74,29 +74,29 @@ def test_failed_save_leaves_the_old_model(nano, tmp_path, monkeypatch):
     with torch.no_grad():
         nano.logit_bias.fill_(7.0)
     with pytest.raises(OSError, match="No space"):
-        nano.save(tmp_path)
+        nano.save_pretrained(tmp_path)
     assert_same(prolip.load(tmp_path), expected)
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_load_rejects_files_of_two_saves(nano, tmp_path, monkeypatch):
     """Killed between weights and config, over an older model of the same shape."""
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     with torch.no_grad():
         nano.image.positions.add_(1.0)
     monkeypatch.setattr(model_folder, "write_json", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        nano.save(tmp_path)
+        nano.save_pretrained(tmp_path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"config.json and model.safetensors are of different saves"):
         prolip.load(tmp_path)
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     assert_same(nano, prolip.load(tmp_path, device="cpu"))
 
 
 def test_save_is_deterministic(nano, tmp_path):
     for name in ("a", "b"):
-        nano.save(tmp_path / name)
+        nano.save_pretrained(tmp_path / name)
     for file in ("config.json", "model.safetensors", "tokenizer.json"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -117,16 +117,16 @@ def test_save_rejects_parameters_that_the_config_does_not_describe(nano, tmp_pat
     with pytest.raises(
         ValueError, match=r"the config doesn't describe text.blocks.0.mlp.up.parametrizations"
     ):
-        nano.save(tmp_path / "out")
+        nano.save_pretrained(tmp_path / "out")
     parametrize.remove_parametrizations(layer, "weight")
-    assert_same(nano, prolip.load(nano.save(tmp_path / "out"), device="cpu"))
+    assert_same(nano, prolip.load(nano.save_pretrained(tmp_path / "out"), device="cpu"))
 
 
 def test_save_rejects_nan(nano, tmp_path):
     with torch.no_grad():
         nano.logit_bias.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"the model: logit_bias holds NaN or infinity"):
-        nano.save(tmp_path / "out")
+        nano.save_pretrained(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -136,7 +136,7 @@ def test_save_raises_oserror_on_a_full_disk(nano, tmp_path, monkeypatch):
 
     monkeypatch.setattr(model_folder, "save_file", full)
     with pytest.raises(OSError, match=r"weights can't be written to .*: No space left on device"):
-        nano.save(tmp_path / "out")
+        nano.save_pretrained(tmp_path / "out")
 
 
 def test_load_promotes_mixed_precision_to_the_widest_dtype(saved):
@@ -156,7 +156,7 @@ def test_load_rejects_8_bit_floats(saved):
 
 def test_save_is_thread_safe(nano, tmp_path):
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: nano.save(tmp_path / "out"), range(8)))
+        list(pool.map(lambda _: nano.save_pretrained(tmp_path / "out"), range(8)))
     assert_same(nano, prolip.load(tmp_path / "out", device="cpu"))
 
 
@@ -183,12 +183,12 @@ def test_load_rejects_huge_sizes(saved, path, value):
 def test_unfinished_folder_has_no_config(nano, tmp_path, monkeypatch):
     monkeypatch.setattr(model_folder, "save_file", lambda *a, **k: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        nano.save(tmp_path / "new")
+        nano.save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()
 
 
 def test_save_without_tokenizer(nano, tmp_path):
-    ProLIP(nano.config).init_weights(torch.Generator().manual_seed(0)).save(tmp_path / "new")
+    ProLIP(nano.config).init_weights(torch.Generator().manual_seed(0)).save_pretrained(tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"config.json", "model.safetensors"}
 
 
@@ -196,7 +196,7 @@ def test_save_accepts_non_contiguous_tensors(nano, tmp_path):
     with torch.no_grad():
         nano.image.mean.weight = torch.nn.Parameter(nano.image.mean.weight.T.contiguous().T)
     assert not nano.image.mean.weight.is_contiguous()
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     assert_same(nano, prolip.load(tmp_path, device="cpu"))
 
 
@@ -210,12 +210,12 @@ def test_weights_file_holds_the_digest_of_the_config(saved):
 def test_save_rejects_a_file_path(nano, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"is a file, but .* choose another path"):
-        nano.save(tmp_path / "file")
+        nano.save_pretrained(tmp_path / "file")
 
 
 @pytest.fixture
 def saved(nano, tmp_path):
-    return nano.save(tmp_path / "model")
+    return nano.save_pretrained(tmp_path / "model")
 
 
 @pytest.mark.parametrize("length", [0, 5, 8, 200, -1, -1000])

@@ -150,7 +150,7 @@ def test_model_without_weights_raises(nano):
     with pytest.raises(ValueError, match="this model has no weights yet"):
         model.embed_texts("a")
     with pytest.raises(ValueError, match=r"has no values yet.*init_weights"):
-        model.save("nowhere")
+        model.save_pretrained("nowhere")
 
 
 def test_create_does_not_use_the_global_generator(tokenizer):

@@ -74,7 +74,7 @@ def test_a_constant_grid_stays_constant():
 def test_load_resizes(tmp_path):
     tokenizer = train_word_level(["a red circle above a blue star"], context_length=24)
     model = prolip.create("miniature", tokenizer)
-    model.save(tmp_path)
+    model.save_pretrained(tmp_path)
     other = prolip.load(tmp_path, image_size=64, context_length=48, device="cpu")
     assert other.config.image.preprocessing.size == 64
     assert other.image.positions.shape == (2 + 64, 64)

@@ -101,7 +101,7 @@ def test_texts_are_searched_if_there_are_no_images(tmp_path):
 
 def test_load_database_model_rejects_another_model(database, tmp_path, tokenizer):
     assert load_database_model(database).config.embed_dim == database.header.dim
-    other = create("nano", tokenizer, seed=0).save(tmp_path / "other")
+    other = create("nano", tokenizer, seed=0).save_pretrained(tmp_path / "other")
     with pytest.raises(ValueError, match=r"is not the model that embedded .* \(scenes-tiny") as caught:
         load_database_model(database, str(other))
     assert "\n" not in str(caught.value)

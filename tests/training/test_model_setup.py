@@ -126,7 +126,7 @@ def test_the_rules_of_clips_tokenizer(tmp_path):
 
 
 def test_the_tokenizer_of_one_of_our_models(nano, tmp_path):
-    nano.save(tmp_path / "run" / "model")
+    nano.save_pretrained(tmp_path / "run" / "model")
     for folder in ("run/model", "run"):
         model = make_model(ModelSpec(size="miniature", tokenizer=str(tmp_path / folder)), 0)
         assert (model.config.text.tokenizer.pad_id, model.config.text.tokenizer.mask_id) == (0, 1)
@@ -135,7 +135,7 @@ def test_the_tokenizer_of_one_of_our_models(nano, tmp_path):
 
 
 def test_going_on_from_a_model_and_from_a_run(nano, tmp_path):
-    nano.save(tmp_path / "run" / "model")
+    nano.save_pretrained(tmp_path / "run" / "model")
     for folder in ("run/model", "run"):
         model = make_model(ModelSpec(pretrained=str(tmp_path / folder)), seed=9)
         assert same(model, nano)
@@ -144,7 +144,7 @@ def test_going_on_from_a_model_and_from_a_run(nano, tmp_path):
 
 
 def test_going_on_with_another_size_and_temperature(nano, tmp_path):
-    nano.to(torch.bfloat16).save(tmp_path)
+    nano.to(torch.bfloat16).save_pretrained(tmp_path)
     model = make_model(
         ModelSpec(pretrained=str(tmp_path), image_size=64, init_scale=5.0, init_logit_bias=2.0), 0
     )
@@ -173,7 +173,7 @@ def test_a_deterministic_start_becomes_probabilistic(tmp_path):
 
 
 def test_a_start_without_a_tokenizer(nano, tmp_path):
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere.json")
     with pytest.raises(ValueError, match=r"has no tokenizer.*set model\.tokenizer"):
         make_model(ModelSpec(pretrained=str(tmp_path)), 0)
@@ -183,13 +183,13 @@ def test_a_start_without_a_tokenizer(nano, tmp_path):
 
 def test_a_start_with_a_softmax_has_no_bias_to_set(tmp_path):
     choice = ModelSpec(size="nano", tokenizer="scenes", contrastive_loss="softmax")
-    make_model(choice, 0).save(tmp_path)
+    make_model(choice, 0).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="no logit bias"):
         make_model(ModelSpec(pretrained=str(tmp_path), init_logit_bias=1.0), 0)
 
 
 def test_a_start_has_whole_patches(nano, tmp_path):
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"model\.image_size 44 is not a multiple of the patch size 8"):
         make_model(ModelSpec(pretrained=str(tmp_path), image_size=44), 0)
     assert (
@@ -202,7 +202,9 @@ def test_a_size_of_its_own_is_left_alone(tmp_path):
     """SigLIP has images of 384 pixels and patches of 14."""
     model = create("nano", scenes.make_tokenizer(16))
     image = replace(model.config.image, preprocessing=replace(model.config.image.preprocessing, size=36))
-    ProLIP(replace(model.config, image=image), model.tokenizer).init_weights(torch.Generator()).save(tmp_path)
+    ProLIP(replace(model.config, image=image), model.tokenizer).init_weights(
+        torch.Generator()
+    ).save_pretrained(tmp_path)
     assert make_model(ModelSpec(pretrained=str(tmp_path), image_size=36), 0).config.image == image
 
 
@@ -214,7 +216,7 @@ def test_a_run_that_has_no_model_yet(nano, tmp_path, monkeypatch):
     for start in (run, step, Path(step.name)):
         with pytest.raises(ValueError, match=f"prolip export {start} OUT"):
             make_model(ModelSpec(pretrained=str(start)), 0)
-    nano.save(run / "model")
+    nano.save_pretrained(run / "model")
     for start in (run, run / "model"):
         assert same(make_model(ModelSpec(pretrained=str(start)), 0), nano)
 

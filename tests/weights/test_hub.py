@@ -63,10 +63,12 @@ def test_open_clip_by_its_hub_id(cache):
     assert prolip.load("timm/some-clip", device="cpu").config.text.pooling == "end"
 
 
-def test_our_own_by_its_hub_id(cache, nano, tmp_path):
-    cache("me/nano", nano.save(tmp_path / "nano"))
-    model = prolip.load("me/nano", device="cpu")
-    assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
+@pytest.mark.parametrize("load", [prolip.load, prolip.ProLIP.from_pretrained])
+def test_our_own_by_its_hub_id(cache, nano, tmp_path, load):
+    cache("me/nano", nano.save_pretrained(tmp_path / "nano"))
+    for revision in (None, "main", COMMIT):
+        model = load("me/nano", device="cpu", revision=revision)
+        assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
 
 
 def test_a_tokenizer_named_by_the_config_is_fetched(cache, tmp_path):
@@ -173,27 +175,34 @@ class PretendedHub:
         self.seen.update(revision=revision)
 
 
-def test_push_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
+def test_push_to_hub_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
-    assert prolip.push(nano, "me/nano", message="first", license="mit") == "https://hub/me/nano"
+    assert nano.push_to_hub("me/nano", commit_message="first", license="mit") == "https://hub/me/nano"
     sent = PretendedHub.sent
     assert set(sent) == {"config.json", "model.safetensors", "tokenizer.json", "README.md", "message"}
     assert sent["message"] == b"first"
     for name in set(sent) - {"message"}:
         (tmp_path / name).write_bytes(sent[name])
-    assert torch.equal(
-        prolip.load(tmp_path, device="cpu").embed_texts("a thing").mean, nano.embed_texts("a thing").mean
-    )
+    model = prolip.ProLIP.from_pretrained(tmp_path, device="cpu")
+    assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
 
 
-def test_push_passes_revision_and_token(nano, monkeypatch):
+def test_push_to_hub_refuses_a_broken_model_before_the_hub_is_asked(nano, monkeypatch):
+    monkeypatch.setattr(hub, "HfApi", None)
+    with torch.no_grad():
+        nano.logit_scale.fill_(torch.nan)
+    with pytest.raises(ValueError, match="logit_scale holds NaN"):
+        nano.push_to_hub("me/nano")
+
+
+def test_push_to_hub_passes_revision_and_token(nano, monkeypatch):
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
-    prolip.push(nano, "me/nano", private=True, revision="v2", token="secret", license="mit")
+    nano.push_to_hub("me/nano", private=True, revision="v2", token="secret", license="mit")
     assert PretendedHub.seen == {"private": True, "token": "secret", "revision": "v2", "card_of": "v2"}
     assert b"license: mit" in PretendedHub.sent["README.md"]
 
 
-def test_push_without_a_network_raises(nano, monkeypatch):
+def test_push_to_hub_without_a_network_raises(nano, monkeypatch):
     class NoNetworkError(Exception):
         """As the hub's HTTP library has it: no OSError."""
 
@@ -203,17 +212,17 @@ def test_push_without_a_network_raises(nano, monkeypatch):
     monkeypatch.setattr(PretendedHub, "create_repo", fail)
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
     with pytest.raises(OSError, match="Upload to me/nano failed: name or service not known"):
-        prolip.push(nano, "me/nano")
+        nano.push_to_hub("me/nano")
 
 
-def test_push_does_not_overwrite_a_model_card(nano, monkeypatch):
+def test_push_to_hub_does_not_overwrite_a_model_card(nano, monkeypatch):
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
     monkeypatch.setattr(PretendedHub, "existing", {"README.md"})
-    prolip.push(nano, "me/nano")
+    nano.push_to_hub("me/nano")
     assert "README.md" not in PretendedHub.sent
 
 
-def test_push_without_a_token_raises(nano, monkeypatch):
+def test_push_to_hub_without_a_token_raises(nano, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise errors.LocalTokenNotFoundError("no token")
 
@@ -222,7 +231,7 @@ def test_push_without_a_token_raises(nano, monkeypatch):
     with pytest.raises(
         OSError, match=r"Upload to me/nano failed: no token\. Check that the hub is reachable and the token"
     ):
-        prolip.push(nano, "me/nano")
+        nano.push_to_hub("me/nano")
 
 
 def test_model_card_describes_the_model(nano):

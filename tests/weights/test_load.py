@@ -195,12 +195,12 @@ def test_load_takes_a_tokenizer(words, form, tmp_path):
     assert ids.shape == (2, 16)  # attended padding: the whole context
     assert (ids[1] == 1).all()
     assert model.embed_texts(["a red circle"]).shape == (1, 64)
-    assert model.save(tmp_path / "saved")
+    assert model.save_pretrained(tmp_path / "saved")
     assert torch.equal(prolip.load(tmp_path / "saved", device="cpu").tokenize(["a red circle", ""]), ids)
 
 
 def test_a_tokenizer_object_keeps_its_ids(nano, tokenizer, tmp_path):
-    nano.save(tmp_path)
+    nano.save_pretrained(tmp_path)
     model = prolip.load(tmp_path, tokenizer=tokenizer, device="cpu")
     assert isinstance(model.tokenizer, Tokenizer)
     assert model.config.text.tokenizer.pad_id == tokenizer.config.pad_id
@@ -246,7 +246,7 @@ def test_pad_id_is_that_of_the_format(words):
 def test_tokenizer_error_is_not_saved(tmp_path):
     model = prolip.load(RELEASE, device="cpu")
     assert model.tokenizer_error
-    assert "cache" not in (model.save(tmp_path) / "config.json").read_text()
+    assert "cache" not in (model.save_pretrained(tmp_path) / "config.json").read_text()
 
 
 def test_invalid_hub_ids_are_not_fetched():
@@ -260,13 +260,51 @@ def test_tokenizer_folder_without_tokenizer_is_refused(tmp_path):
         prolip.load(RELEASE, tokenizer=tmp_path)
 
 
+# -- ProLIP.from_pretrained -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["scenes-tiny", RELEASE, FIXTURES / "open_clip" / "clip"], ids=["shipped", "release", "open_clip"]
+)
+def test_from_pretrained_loads_what_load_loads(name):
+    model, wanted = prolip.ProLIP.from_pretrained(name, device="cpu"), prolip.load(name, device="cpu")
+    assert type(model) is prolip.ProLIP
+    assert model.config == wanted.config
+    assert not model.training
+    assert torch.equal(weights(model), weights(wanted))
+
+
+def test_from_pretrained_reads_what_save_pretrained_wrote(nano, tmp_path):
+    model = prolip.ProLIP.from_pretrained(nano.save_pretrained(tmp_path / "model"), device="cpu")
+    assert torch.equal(weights(model), weights(nano))
+    assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
+
+
+def test_from_pretrained_passes_dtype_device_and_revision(nano, tmp_path):
+    folder = nano.save_pretrained(tmp_path)
+    assert prolip.ProLIP.from_pretrained(folder, device="cpu", dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert prolip.ProLIP.from_pretrained(folder, device="meta").device == torch.device("meta")
+    with pytest.raises(ValueError, match="only a hub id has a revision"):
+        prolip.ProLIP.from_pretrained(folder, revision="main")
+
+
+def test_from_pretrained_refuses_subclasses(nano, tmp_path):
+    class Larger(prolip.ProLIP):
+        pass
+
+    with pytest.raises(TypeError, match=r"not a Larger: use Larger\.from_tensors"):
+        Larger.from_pretrained("scenes-tiny")
+    model = prolip.ProLIP.from_pretrained("scenes-tiny", device="cpu")
+    assert isinstance(Larger.from_tensors(model.config, model.state_dict(), "scenes-tiny"), Larger)
+
+
 # -- shipped models ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tiny(nano, tmp_path, monkeypatch):
     """A package with two models, one of them complete, and an empty working directory."""
-    nano.save(tmp_path / "package" / "tiny")
+    nano.save_pretrained(tmp_path / "package" / "tiny")
     (tmp_path / "package" / "another").mkdir()
     (tmp_path / "package" / "notes.txt").write_text("")
     (tmp_path / "working_directory").mkdir()
@@ -303,7 +341,7 @@ def test_shipped_model_loads_by_name(tiny):
 
 def test_local_folder_wins_over_shipped_model(tiny, tokenizer, tmp_path):
     own = create("nano", tokenizer, seed=5)
-    own.save(tmp_path / "working_directory" / "tiny")
+    own.save_pretrained(tmp_path / "working_directory" / "tiny")
     assert torch.equal(weights(prolip.load("tiny", device="cpu")), weights(own))
     assert not torch.equal(weights(own), weights(tiny))
 

@@ -172,6 +172,6 @@ def test_a_probabilistic_model_is_refused(nano, generator):
 
 def test_it_can_be_saved_and_loaded(pair, tmp_path):
     _, _, new, _ = pair
-    other = prolip.load(new.save(tmp_path), device="cpu")
+    other = prolip.load(new.save_pretrained(tmp_path), device="cpu")
     assert other.config == new.config
     assert torch.equal(other.image.positions, new.image.positions)

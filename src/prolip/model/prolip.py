@@ -1,8 +1,9 @@
-"""ProLIP, the model: two towers, logit scale and bias, preprocessing, tokenizer, saving."""
+"""ProLIP, the model: two towers, logit scale and bias, preprocessing, tokenizer, saving, pushing to the hub."""
 
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +36,9 @@ class ProLIP(nn.Module):
     """A CLIP-like model that maps an image or a text to a Gaussian.
 
     `ProLIP(config)` has no weights yet: its parameters are on the device "meta", without memory.
-    `init_weights(generator)` draws new ones; `prolip.load` and `prolip.create` return models that are ready. Names of
-    parameters are stable and documented in docs/models.md: freeze a tower by `model.image.requires_grad_(False)`, wrap
-    `image.blocks.3.attention.qkv` and the like for LoRA.
+    `init_weights(generator)` draws new ones. `ProLIP.from_pretrained`, `prolip.load` (which has more options) and
+    `prolip.create` return models that are ready. Names of parameters are stable, see docs/models.md: freeze
+    a tower by `model.image.requires_grad_(False)`, wrap `image.blocks.3.attention.qkv` and the like for LoRA.
 
     Attributes:
         config: Architecture and preprocessing.
@@ -90,8 +91,42 @@ class ProLIP(nn.Module):
         return model.eval()
 
     @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        revision: str | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> ProLIP:
+        """Load a model for inference: `prolip.load`, without its options for resizing and for foreign weights.
+
+        Args:
+            name_or_path: A local folder or file, "scenes-tiny", or a hub id `owner/name`, of any format that
+                `prolip.load` reads.
+            revision: Branch, tag or commit of a hub id.
+            device: None: CUDA if available, else the CPU.
+            dtype: None: as saved.
+
+        Returns:
+            The model, in eval mode.
+
+        Raises:
+            ValueError, OSError: As `prolip.load`.
+            TypeError: For a subclass, whose own parts `prolip.load` doesn't know.
+        """
+        from prolip.weights.load import load  # a layer above: see DEFERRED in tests/test_layers.py
+
+        if cls is not ProLIP:
+            raise TypeError(
+                f"from_pretrained loads a ProLIP, not a {cls.__name__}: use {cls.__name__}.from_tensors(model.config, "
+                "model.state_dict(), source) with a loaded model"
+            )
+        return load(name_or_path, revision=revision, device=device, dtype=dtype)
+
+    @classmethod
     def from_folder(cls, folder: Path) -> ProLIP:
-        """The model in a folder that `save` wrote: on the CPU, in eval mode, in the dtype of the file."""
+        """The model in a folder that `save_pretrained` wrote: on the CPU, in eval mode, in the dtype of the file."""
         contents = read_model_folder(folder)
         model = cls.from_tensors(contents.config, contents.tensors, folder)
         model.origin = dict(contents.origin)
@@ -340,8 +375,8 @@ class ProLIP(nn.Module):
         """Dtype of the parameters."""
         return self.image.positions.dtype
 
-    def save(self, folder: str | Path) -> Path:
-        """Write config.json, model.safetensors and tokenizer.json, each atomically.
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write config.json, model.safetensors and tokenizer.json, each atomically, as `from_pretrained` reads them.
 
         Args:
             folder: Created if need be.
@@ -362,6 +397,49 @@ class ProLIP(nn.Module):
             )
         contents = ModelContents(self.config, self.state_dict(), self.tokenizer, self.origin)
         return write_model_folder(Path(folder), contents)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload a prolip model",
+        license: str | None = None,
+        token: str | None = None,
+    ) -> str:
+        """Upload the files of `save_pretrained` and, if the repository has none yet, a model card.
+
+        Log in first (`hf auth login`), set HF_TOKEN, or pass a token.
+
+        Args:
+            repo_id: `owner/name`; the repository is created if needed.
+            private: Whether a new repository is private; None: the hub's default.
+            revision: Branch; None: the default one.
+            commit_message: Message of the commit on the hub.
+            license: The hub's name of the license, such as "apache-2.0", for a new model card; None: none is named.
+            token: Access token of the hub; None: HF_TOKEN or the one of `hf auth login`.
+
+        Returns:
+            URL of the repository.
+
+        Raises:
+            ValueError: As `save_pretrained`.
+            OSError: If the upload fails.
+        """
+        from prolip.weights import hub  # a layer above: see DEFERRED in tests/test_layers.py
+
+        with tempfile.TemporaryDirectory() as name:
+            folder = self.save_pretrained(name)
+            with hub.open_upload(repo_id, token) as api:
+                url = api.create_repo(repo_id, private=private, exist_ok=True)
+                if not api.file_exists(repo_id, "README.md", revision=revision):
+                    card = hub.make_model_card(self, repo_id, license)
+                    (folder / "README.md").write_text(card, encoding="utf-8")
+                api.upload_folder(
+                    repo_id=repo_id, folder_path=folder, commit_message=commit_message, revision=revision
+                )
+        return str(url)
 
     def __repr__(self) -> str:
         config = self.config

@@ -94,7 +94,7 @@ def convert(
     elif to == "onnx":
         differences = onnx.export_onnx(model, out)
     else:
-        model.save(out)
+        model.save_pretrained(out)
     return ConversionResult(model, report, loaded.format, out, differences)
 
 

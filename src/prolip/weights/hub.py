@@ -1,8 +1,9 @@
-"""Hugging Face hub: download of the files a model needs, upload of models with a model card."""
+"""Hugging Face hub: download of the files a model needs, model cards, errors of uploads."""
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download
@@ -98,49 +99,24 @@ def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
     return paths[0].parent if paths else None
 
 
-def push(
-    model: ProLIP,
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    revision: str | None = None,
-    message: str = "Upload a prolip model",
-    license: str | None = None,
-    token: str | None = None,
-) -> str:
-    """Upload a model and, if the repository has none yet, a model card.
-
-    Log in first (`hf auth login`), set HF_TOKEN, or pass a token.
+@contextmanager
+def open_upload(repo_id: str, token: str | None) -> Iterator[HfApi]:
+    """Context manager of an upload; any error in it becomes an OSError with advice.
 
     Args:
-        model: The model.
-        repo_id: `owner/name`; the repository is created if needed.
-        private: Whether a new repository is private; None: the hub's default.
-        revision: Branch; None: the default one.
-        message: Commit message.
-        license: The hub's name of the license, such as "apache-2.0", for a new model card; None: none is named.
+        repo_id: `owner/name`, for the message.
         token: Access token of the hub; None: HF_TOKEN or the one of `hf auth login`.
 
-    Returns:
-        URL of the repository.
-
-    Raises:
-        OSError: If the upload fails.
+    Yields:
+        The hub's API.
     """
-    api = HfApi(token=token)
-    with tempfile.TemporaryDirectory() as name:
-        folder = model.save(name)
-        try:
-            url = api.create_repo(repo_id, private=private, exist_ok=True)
-            if not api.file_exists(repo_id, "README.md", revision=revision):
-                (folder / "README.md").write_text(make_model_card(model, repo_id, license), encoding="utf-8")
-            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, revision=revision)
-        except Exception as error:  # errors of the hub and, without a network, of its HTTP library
-            raise OSError(
-                f"Upload to {repo_id} failed: {_first_line(error)}. Check that the hub is reachable and the token is "
-                "valid (`hf auth whoami`)."
-            ) from error
-    return str(url)
+    try:
+        yield HfApi(token=token)
+    except Exception as error:  # errors of the hub and, without a network, of its HTTP library
+        raise OSError(
+            f"Upload to {repo_id} failed: {_first_line(error)}. Check that the hub is reachable and the token is "
+            "valid (`hf auth whoami`)."
+        ) from error
 
 
 def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> str:

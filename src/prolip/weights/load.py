@@ -51,7 +51,7 @@ def load(
 ) -> ProLIP:
     """Load a model for inference.
 
-    Supported formats are folders of `ProLIP.save`, the ProLIP release, and CLIP and SigLIP of open_clip and
+    Supported formats are folders of `ProLIP.save_pretrained`, the ProLIP release, and CLIP and SigLIP of open_clip and
     transformers. CLIP and SigLIP become models of zero variance.
 
     Args:

@@ -53,7 +53,7 @@ def make_run(folder, *, deterministic=False, metrics=True, source=SCENES, held_o
     data = [{"source": source, "samples": 1000, "fingerprint": "f00d"}]
     folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_run_files(folder, make_config(folder, source, held_out), model, data, 0)
-    model.save(folder / "model")
+    model.save_pretrained(folder / "model")
     if metrics:
         lines = [*(make_metrics(step) for step in (1, 2, 3)), {"step": 3, "message": "a warning"}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -79,7 +79,7 @@ def test_given_config_is_used(tmp_path):
 
 
 def test_prolip_folder_takes_no_other_config(nano, tmp_path):
-    nano.save(tmp_path / "model")
+    nano.save_pretrained(tmp_path / "model")
     with pytest.raises(ValueError, match=r"has its own config\.json"):
         prolip.load(tmp_path / "model", config=tmp_path / "x.json")
 

@@ -61,7 +61,7 @@ def test_read_config_of_each_model():
 
 def test_save_and_load_keep_the_outputs(golden, tmp_path):
     io, model = load_file(golden / "io.safetensors"), prolip.load(golden, device="cpu")
-    other = prolip.load(model.save(tmp_path), device="cpu")
+    other = prolip.load(model.save_pretrained(tmp_path), device="cpu")
     assert other.config == model.config
     assert torch.equal(other.encode_text(io["ids"]).mean, model.encode_text(io["ids"]).mean)
 

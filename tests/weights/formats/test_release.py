@@ -95,7 +95,7 @@ def test_tolerances_detect_wrong_forward_passes(wrong):
 
 
 def test_convert_and_export_are_bit_exact(golden, tmp_path):
-    prolip.load(golden, device="cpu").save(tmp_path / "ours")
+    prolip.load(golden, device="cpu").save_pretrained(tmp_path / "ours")
     release.export_release(prolip.load(tmp_path / "ours", device="cpu"), tmp_path / "theirs")
     for name in ("config.json", "model.safetensors"):
         assert filecmp.cmp(golden / name, tmp_path / "theirs" / name, shallow=False)
