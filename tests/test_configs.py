@@ -1,9 +1,10 @@
+import inspect
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 import pytest
 
-from prolip.configs import build_dataclass, require_literals
+from prolip.configs import build_dataclass, require_literals, suggest, takes_config
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,65 @@ def test_build_dataclass_inverts_asdict(value):
 def test_build_dataclass_errors_name_the_field(values, message):
     with pytest.raises(ValueError, match=message):
         build_dataclass(Outer, values, "it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    batch_size: int = 4
+    keep: float
+
+    def __post_init__(self):
+        if self.batch_size < 1:
+            raise ValueError("batch_size must be positive")
+
+
+@takes_config(Sizes)
+def resize(data, out, config):
+    """Resize it."""
+    return data, out, config
+
+
+def test_takes_config_accepts_a_config_or_its_fields():
+    config = Sizes(keep=0.5, batch_size=2)
+    expected = ("a", "b", config)
+    assert resize("a", "b", config) == resize("a", "b", config=config) == expected
+    assert (
+        resize("a", "b", keep=0.5, batch_size=2) == resize("a", out="b", keep=0.5, batch_size=2) == expected
+    )
+
+
+def test_takes_config_shows_the_fields():
+    assert list(inspect.signature(resize).parameters) == ["data", "out", "batch_size", "keep"]
+    assert resize.__doc__ == "Resize it."
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        (
+            {"keep": 1, "batchsize": 3},
+            TypeError,
+            r"resize\(\) has no option 'batchsize': did you mean batch_size\?",
+        ),
+        ({"keep": 1, "zzz": 3}, TypeError, "'zzz': the options are batch_size, keep"),
+        ({"keep": 1, "config": Sizes(keep=1)}, TypeError, "a config or its fields"),
+        ({"config": Inner()}, TypeError, "must be Sizes, not Inner"),
+        ({}, TypeError, "keep"),
+        ({"keep": 1, "batch_size": 0}, ValueError, "positive"),
+    ],
+)
+def test_takes_config_refuses_other_fields(fields, error, message):
+    with pytest.raises(error, match=message):
+        resize("a", "b", **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("--batchsize", "did you mean --batch-size?"),
+        ("--bad-fraction", "did you mean --max-bad-fraction?"),
+        ("--zzz", ""),
+    ],
+)
+def test_suggest(name, hint):
+    assert suggest(name, ["--batch-size", "--max-bad-fraction", "--cache"]) == hint

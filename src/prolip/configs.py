@@ -1,13 +1,179 @@
-"""Config dataclasses: building them from JSON, and checking the types of their fields."""
+"""Config dataclasses: functions that take one or its fields, building them from JSON, checking their fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from prolip.checks import require_choice
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+D = TypeVar("D")
+ConfigT = TypeVar("ConfigT")
+ResultT = TypeVar("ResultT")
+A_contra = TypeVar("A_contra", contravariant=True)
+B_contra = TypeVar("B_contra", contravariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
+Config_contra = TypeVar("Config_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+FieldsP = ParamSpec("FieldsP")
+
+ADVANCED = "advanced"
+Advanced = Annotated[T, ADVANCED]
+"""Type of a config's field that is rarely set: `--help` omits it, `--help-all` shows it."""
+
+
+class TwoArguments(Protocol[A_contra, B_contra, Config_contra, FieldsP, Result_co]):
+    """A function of two arguments and a config, or the config's fields as keywords."""
+
+    @overload
+    def __call__(self, first: A_contra, second: B_contra, /, config: Config_contra) -> Result_co: ...
+
+    @overload
+    def __call__(
+        self, first: A_contra, second: B_contra, /, *_: FieldsP.args, **fields: FieldsP.kwargs
+    ) -> Result_co: ...
+
+
+class ThreeArguments(Protocol[A_contra, B_contra, D_contra, Config_contra, FieldsP, Result_co]):
+    """A function of three arguments and a config, or the config's fields as keywords."""
+
+    @overload
+    def __call__(
+        self, first: A_contra, second: B_contra, third: D_contra, /, config: Config_contra
+    ) -> Result_co: ...
+
+    @overload
+    def __call__(
+        self,
+        first: A_contra,
+        second: B_contra,
+        third: D_contra,
+        /,
+        *_: FieldsP.args,
+        **fields: FieldsP.kwargs,
+    ) -> Result_co: ...
+
+
+class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
+    """Let a function take a config, or its fields as keywords: `embed(model, data, out, batch_size=8)`.
+
+    The function has two or three arguments, then `config`. Type checkers see the fields with their types, since the
+    keywords are those of the config's constructor; nothing is declared twice.
+
+        @takes_config(EmbedConfig)
+        def embed(model: str, data: str, out: str, config: EmbedConfig) -> EmbeddingDataset: ...
+    """
+
+    def __init__(self, config_class: Callable[FieldsP, ConfigT]) -> None:
+        """Make the decorator.
+
+        Args:
+            config_class: A frozen, keyword-only dataclass.
+        """
+        self.config_class = config_class
+
+    @overload
+    def __call__(
+        self, function: Callable[[A, B, ConfigT], ResultT]
+    ) -> TwoArguments[A, B, ConfigT, FieldsP, ResultT]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[A, B, D, ConfigT], ResultT]
+    ) -> ThreeArguments[A, B, D, ConfigT, FieldsP, ResultT]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the function.
+
+        Args:
+            function: Takes the config as its last argument.
+
+        Returns:
+            A function that raises TypeError for an unknown field, and for a config together with fields.
+        """
+        signature = inspect.signature(function)
+        leading = [parameter for name, parameter in signature.parameters.items() if name != "config"]
+        names = [parameter.name for parameter in leading]
+        config_class: Any = self.config_class
+
+        @functools.wraps(function)
+        def call(*arguments: Any, config: Any = None, **values: Any) -> Any:
+            if len(arguments) > len(names):
+                *arguments, config = arguments  # type: ignore[assignment]
+            leading_values = {name: values.pop(name) for name in names if name in values}
+            if config is None:
+                require_fields(config_class, values, f"{function.__name__}()")
+                config = config_class(**values)
+            elif values:
+                raise TypeError(
+                    f"{function.__name__}(): pass a config or its fields ({', '.join(values)}), not both"
+                )
+            elif not isinstance(config, config_class):
+                raise TypeError(
+                    f"{function.__name__}(): config must be {config_class.__name__}, not {type(config).__name__}"
+                )
+            return function(*arguments, **leading_values, config=config)
+
+        # what help() and completion show
+        shown = [*leading, *inspect.signature(config_class).parameters.values()]
+        call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        return call
+
+
+def require_fields(config_class: type, names: Iterable[str], where: str) -> None:
+    """Raise TypeError if a name is not a field of a config; the message names the nearest field.
+
+    Args:
+        config_class: The dataclass.
+        names: Names that a user passed.
+        where: Start of the message, such as "embed()".
+    """
+    known = [field.name for field in fields(config_class)]
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or f"the options are {', '.join(known)}"
+            raise TypeError(f"{where} has no option {name!r}: {hint}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Suggest what a misspelt name may mean.
+
+    Args:
+        name: What the user wrote.
+        known: Valid names.
+
+    Returns:
+        "did you mean a or b?"; "" if no name is similar.
+    """
+    known_by_word = {other.strip("-"): other for other in known}
+    word = name.strip("-")
+    near = get_close_matches(word, known_by_word, n=2, cutoff=0.7)
+    longer = [
+        other for other in known_by_word if len(word) > 3 and word in other
+    ]  # --bad of --max-bad-fraction
+    near = [known_by_word[other] for other in dict.fromkeys([*near, *longer])][:2]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def build_dataclass(cls: type, values: object, name: str) -> Any:

@@ -86,11 +86,24 @@ def test_debug_variable_shows_the_traceback(monkeypatch):
         cli.main(["demo", "--samples", "0"])
 
 
-@pytest.mark.parametrize("command", [["demos"], ["data", "chek"], ["doctor", "--jsn"]])
-def test_unknown_arguments_exit_with_2(command):
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (["demos"], "did you mean demo?"),
+        (["data", "chek"], "did you mean check?"),
+        (["doctor", "--jsn"], "did you mean --json?"),
+        (["embed", "x", "--batchsize=3"], "did you mean --batch-size?"),
+        (["evaluate", "zeroshot", "x", "--batch-sise", "3"], "did you mean --batch-size?"),
+        (["doctor", "--zzz"], "prolip doctor --help-all"),
+    ],
+)
+def test_misspelt_words_get_a_suggestion(command, meant, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(command)
     assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert meant in error
+    assert error.count("\n") == 1
 
 
 def test_group_alone_prints_its_help(capsys):

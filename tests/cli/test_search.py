@@ -4,15 +4,15 @@ import json
 
 import pytest
 from PIL import Image
-from tyro.extras import subcommand_cli_from_dict
 
-from prolip.cli.search import index, search
+from prolip.cli import COMMANDS
+from prolip.cli.parser import run_command
 from prolip.embeddings.embed import embed
 from prolip.retrieval.index.database import Database
 
 
-def prolip(*words):
-    subcommand_cli_from_dict({"index": index, "search": search}, args=[str(word) for word in words])
+def prolip(name, *words):
+    run_command(COMMANDS[name], f"prolip {name}", [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,12 @@ Each command imports what it needs when it runs, so that --help is fast.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
-
-from tyro.extras import subcommand_cli_from_dict
 
 from prolip.cli import common
 from prolip.cli import data as data_commands
@@ -20,12 +19,13 @@ from prolip.cli import report as report_commands
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
+from prolip.cli.parser import HELP_WORDS, Commands, find_command, print_commands, run_command
 from prolip.cli.search import index, search
 from prolip.cli.train import train as run_training
 from prolip.cli.traverse import traverse
 from prolip.cli.weights import convert, export
 
-GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+GROUPS: dict[str, Commands] = {
     "data": data_commands.COMMANDS,
     "evaluate": evaluate_commands.COMMANDS,
     "report": report_commands.COMMANDS,
@@ -42,17 +42,26 @@ def _train() -> None:
 
 
 def _data() -> None:
-    """Write, check and describe image-text data. See prolip data --help."""
+    """Write, check and describe image-text data. See prolip data --help.
+
+    Example: prolip data check "shards/{00000..00012}.tar"
+    """
     main(["data", "--help"])
 
 
 def _evaluate() -> None:
-    """Evaluate a model: tasks, hierarchies, robustness, prompts, uncertainty. See prolip evaluate --help."""
+    """Evaluate a model: tasks, hierarchies, robustness, prompts, uncertainty. See prolip evaluate --help.
+
+    Example: prolip evaluate zeroshot my-images --model runs/miniature
+    """
     main(["evaluate", "--help"])
 
 
 def _report() -> None:
-    """Write the HTML page of a run (prolip report RUN) or a figure. See prolip report --help."""
+    """Write the HTML page of a run (prolip report RUN) or a figure. See prolip report --help.
+
+    Example: prolip report runs/miniature
+    """
     main(["report", "--help"])
 
 
@@ -73,6 +82,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 """Commands of `prolip`. A group alone prints its help."""
 
+DESCRIPTION = """Probabilistic image and text embeddings with uncertainty.
+
+Example: prolip demo --out runs/demo"""
+
 
 def main(args: list[str] | None = None) -> None:
     """Run a command of `prolip`.
@@ -89,12 +102,14 @@ def main(args: list[str] | None = None) -> None:
     common.command_line[:] = args
     with reported_errors("prolip"):
         args = _expand_report(args)
-        if len(args) > 1 and args[0] in GROUPS:
-            run_command(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
-        elif args[:1] == ["train"]:
+        if args[:1] == ["train"]:
             run_training(args[1:])
+        elif args and args[0] in GROUPS:
+            _run_one_of(
+                GROUPS[args[0]], f"prolip {args[0]}", inspect.getdoc(COMMANDS[args[0]]) or "", args[1:]
+            )
         else:
-            run_command(COMMANDS, "prolip", args)
+            _run_one_of(COMMANDS, "prolip", DESCRIPTION, args)
 
 
 @contextmanager
@@ -133,16 +148,19 @@ def reported_errors(prog: str) -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-def run_command(commands: dict[str, Callable[..., None]], prog: str, args: list[str]) -> None:
-    """Parse arguments with tyro and run one of several commands.
+def _run_one_of(commands: Commands, prog: str, description: str, args: list[str]) -> None:
+    """Run one of several commands, or list them if there is no word but --help.
 
     Args:
-        commands: Functions by the name of their command.
-        prog: Name of the program in the help.
+        commands: The commands.
+        prog: Name of the program or group.
+        description: Text above the list.
         args: Words of the command line, the name of the command first.
     """
-    description = "Probabilistic image and text embeddings with uncertainty."
-    subcommand_cli_from_dict(commands, prog=prog, description=description, args=args)
+    if not args or args[0] in HELP_WORDS:
+        print_commands(commands, prog, description)
+        raise SystemExit(0)
+    run_command(find_command(commands, prog, args[0]), f"{prog} {args[0]}", args[1:])
 
 
 def _expand_report(args: list[str]) -> list[str]:
@@ -150,7 +168,7 @@ def _expand_report(args: list[str]) -> list[str]:
 
     (A run in a folder with the name of a report command, such as toy, is passed as ./toy.)
     """
-    if args[:1] == ["report"] and len(args) > 1 and args[1] not in (*GROUPS["report"], "-h", "--help"):
+    if args[:1] == ["report"] and len(args) > 1 and args[1] not in (*GROUPS["report"], *HELP_WORDS):
         return ["report", "page", *args[1:]]
     return args
 

@@ -1,0 +1,123 @@
+"""Options of commands, made from functions and configs."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+from tyro.conf import Positional, arg
+
+from prolip import cli
+from prolip.cli.parser import iter_flat_options, run_command
+from prolip.configs import Advanced
+
+COMMANDS = {
+    **{name: command for name, command in cli.COMMANDS.items() if name not in (*cli.GROUPS, "train")},
+    **{f"{group} {name}": command for group, names in cli.GROUPS.items() for name, command in names.items()},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """Base.
+
+    Attributes:
+        names: Some names. None: all.
+    """
+
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Base):
+    """A config."""
+
+    size: int = 3
+    """Size
+    of it."""
+    kind: Literal["a", "b"] | None = None
+    """Kind. None: any."""
+    draw: bool = True
+    """Draw it."""
+    depth: Advanced[int] = 1
+    """Depth."""
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError("size must be positive")
+
+
+received = []
+
+
+def command(
+    data: Positional[str], config: Config, as_json: Annotated[bool, arg(name="json", aliases=["-j"])] = False
+) -> None:
+    """Do it.
+
+    Args:
+        data: The
+            data.
+        as_json: Print JSON.
+    """
+    received.append((data, config, as_json))
+
+
+def get_help(words, capsys):
+    with pytest.raises(SystemExit):
+        run_command(command, "prolip it", words)
+    return " ".join(capsys.readouterr().out.replace("│", "").split())
+
+
+def test_run_command_builds_the_config():
+    words = ["x", "--size=5", "--kind", "b", "--no-draw", "--depth", "2", "--names", "u", "v", "-j"]
+    run_command(command, "prolip it", words)
+    assert received.pop() == ("x", Config(size=5, kind="b", draw=False, depth=2, names=("u", "v")), True)
+    run_command(command, "prolip it", ["x"])
+    assert received.pop() == ("x", Config(), False)
+
+
+def test_run_command_raises_the_error_of_the_config():
+    with pytest.raises(ValueError, match="size must be positive"):
+        run_command(command, "prolip it", ["x", "--size", "0"])
+
+
+def test_help_shows_docs_and_defaults_without_noise(capsys):
+    text = get_help(["--help"], capsys)
+    for words in (
+        "The data.",
+        "Size of it. (default: 3)",
+        "{a,b} Kind. Default: any.",
+        "--draw, --no-draw",
+        "-j",
+    ):
+        assert words in text
+    assert "None" not in text
+    assert "False" not in text
+    assert "prolip it --help-all" in text
+
+
+def test_advanced_options_are_shown_by_help_all_only(capsys):
+    short, long = get_help(["-h"], capsys), get_help(["x", "--help-all"], capsys)
+    for flag in ("--depth", "--names STR ..."):  # names is inherited
+        assert flag not in short
+        assert flag in long
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented(name):
+    for option in iter_flat_options(COMMANDS[name]):
+        assert option.help, option.name
+
+
+def test_flags_of_all_commands_have_one_type():
+    """The same flag means the same everywhere: it takes the same kind of value."""
+    found = {}
+    shared = ("model", "device", "seed", "batch_size", "workers", "limit", "modality", "json")
+    for name, command in COMMANDS.items():
+        for option in iter_flat_options(command):
+            flag = option.flags[0].removeprefix("--").replace("-", "_")
+            if flag in shared:
+                kind = str(option.hint).replace("typing.", "").replace("Optional", "").replace("| None", "")
+                kinds = {word for word in ("int", "str", "bool", "Literal") if word in kind}
+                found.setdefault(flag, {}).setdefault(frozenset(kinds), []).append(name)
+    assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}
