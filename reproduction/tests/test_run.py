@@ -25,7 +25,7 @@ class Bench:
         self, variant: Literal["prolip", "clip"] = "prolip", scale: Literal["minutes", "hour"] = "minutes"
     ):
         config = load_recipe("nano").build_config(
-            ["log.display=none", "held_out.source=None", "log.tensorboard=False"]
+            {"log.display": "none", "held_out.source": None, "log.tensorboard": False}
         )
         return replace(config, samples=32, optimizer=replace(config.optimizer, lr=self.lr))
 
@@ -37,8 +37,8 @@ class Bench:
         self.measured.append(model)
         return {"x": 1}
 
-    def run(self, *wanted):
-        return run.run_missing(self.workspace, "minutes", wanted)
+    def run(self, *cells):
+        return run.run_missing(self.workspace, "minutes", cells)
 
 
 @pytest.fixture
