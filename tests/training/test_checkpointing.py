@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,9 +41,15 @@ def bits(values):
     }
 
 
+def content_of(step):
+    return checkpointing.CheckpointContent(
+        step=step, tensors=tensors(step), rank_state={"place": step}, run_state={"best": step / 3}
+    )
+
+
 def save(folder, step, keep=None):
     """A checkpoint whose content is told by its step."""
-    path = checkpointing.save_checkpoint(folder, step, tensors(step), {"place": step}, {"best": step / 3})
+    path = checkpointing.save_checkpoint(folder, content_of(step))
     if keep is not None:
         checkpointing.remove_old_checkpoints(folder, keep, step)
     return path
@@ -266,7 +273,7 @@ def test_random_state_comes_back():
 
 def test_a_step_that_exists_is_replaced(tmp_path):
     save(tmp_path, 5)
-    checkpointing.save_checkpoint(tmp_path, 5, tensors(6), {"place": 6}, {"best": 2.0})
+    checkpointing.save_checkpoint(tmp_path, replace(content_of(6), step=5))
     assert is_of(tmp_path / "step-000000005", 6)
     assert [child.name for child in tmp_path.iterdir()] == ["step-000000005"]
 
@@ -367,7 +374,7 @@ def test_names_are_on_the_disk_before_and_after_the_rename(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
     folder = tmp_path / "checkpoints"
-    checkpointing.save_checkpoint(folder, 3, {"a": torch.ones(2)}, {}, {})
+    checkpointing.save_checkpoint(folder, content_of(3))
     aside, final = ".step-000000003.partial", "step-000000003"
     assert [line for line in told if line in (aside, "checkpoints", f"{aside} -> {final}")][-3:] == [
         aside, f"{aside} -> {final}", "checkpoints",

@@ -124,7 +124,7 @@ def test_metrics_are_on_the_disk_before_a_checkpoint(tmp_path, nano, monkeypatch
         )
         metrics.write(1, {"loss": 1.0})
         synced.clear()
-        recorder.flush(1)
+        recorder.sync()
         assert synced[-1:] == [metrics.path.stat().st_ino]
 
 
@@ -145,7 +145,7 @@ def test_bad_steps_that_nobody_looked_at_are_found_before_a_checkpoint(tmp_path,
         )
     )
     with pytest.raises(FloatingPointError, match="step 3: ppcl is nan"):
-        recorder.flush(5)
+        recorder.check_nonfinite(5)
 
 
 def make_record(**terms):

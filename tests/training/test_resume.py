@@ -221,9 +221,9 @@ def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monke
     """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
     run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save_checkpoint
 
-    def noting(folder, step, *rest):
-        path = save(folder, step, *rest)
-        written.append(step)
+    def noting(folder, content, group):
+        path = save(folder, content, group)
+        written.append(content.step)
         terminate()
         return path
 
@@ -296,7 +296,7 @@ def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypa
             inside.setattr(
                 checkpointing,
                 "save_checkpoint",
-                lambda f, step, *rest: crash() if step == STEPS else real(f, step, *rest),
+                lambda f, content, group: crash() if content.step == STEPS else real(f, content, group),
             )
         else:
             real = trainer.export_model

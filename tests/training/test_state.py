@@ -13,6 +13,7 @@ from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.training import run_folder
 from prolip.training.batches import BatchStream
+from prolip.training.checkpointing import save_checkpoint
 from prolip.training.config import OptimizerConfig, Stage
 from prolip.training.ema import ModelEma
 from prolip.training.optimizer import freeze_parameters, init_optimizer_state, make_optimizer
@@ -75,7 +76,7 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, 
     state = state_of(config, tokenizer)
     state.step = 3
     run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
-    path = state.save(tmp_path / "run" / "checkpoints")
+    path = save_checkpoint(tmp_path / "run" / "checkpoints", state.checkpoint_content())
     export_model(state.module, state.ema, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
         out = export_checkpoint(source, tmp_path / f"consolidated{number}")
@@ -92,7 +93,7 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
         state = state_of(config, tokenizer, seed=step)
         state.step = step
         run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
-        paths.append(state.save(tmp_path / "run" / "checkpoints"))
+        paths.append(save_checkpoint(tmp_path / "run" / "checkpoints", state.checkpoint_content()))
         export_model(state.module, None, tmp_path / f"exported{step}")
     assert equal(
         weights(export_checkpoint(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2")
@@ -158,7 +159,7 @@ def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
     state.batches.next_batch(0)
     state.batches.next_batch(1)
     torch.manual_seed(9)
-    path = state.save(tmp_path)
+    path = save_checkpoint(tmp_path, state.checkpoint_content())
     wanted = torch.rand(3)
     assert not equal(state.tensors(), other.tensors())
     other.load(path)

@@ -318,14 +318,23 @@ def steps_saved(folder):
     return [int(path.name[5:]) for path in checkpointing.list_checkpoints(folder / "checkpoints")]
 
 
-def test_metrics_are_safe_before_a_checkpoint_is_written(tmp_path, monkeypatch):
-    events, save, before = [], checkpointing.save_checkpoint, trainer.TrainLogger.flush
+@pytest.mark.parametrize("async_save", [False, True])
+def test_metrics_are_safe_before_a_checkpoint_is_written(tmp_path, monkeypatch, async_save):
+    """Skipped steps are looked for at once, also on a GPU, where that is not done at each step."""
+    events, save, sync = [], checkpointing.save_checkpoint, trainer.TrainLogger.sync
     monkeypatch.setattr(checkpointing, "save_checkpoint", lambda *args: events.append("save") or save(*args))
+    monkeypatch.setattr(trainer.TrainLogger, "sync", lambda self: events.append("sync") or sync(self))
+    check, content = trainer.TrainLogger.check_nonfinite, trainer.TrainState.checkpoint_content
     monkeypatch.setattr(
-        trainer.TrainLogger, "flush", lambda self, step: events.append(step) or before(self, step)
+        trainer.TrainLogger, "check_nonfinite", lambda self, step: events.append(step) or check(self, step)
     )
-    trainer.train(short(tmp_path / "run", samples=64, checkpoint=CheckpointConfig(every_steps=1)))
-    assert events == [1, "save", 2, "save"]
+    monkeypatch.setattr(
+        trainer.TrainState, "checkpoint_content", lambda self: events.append("content") or content(self)
+    )
+    choice = CheckpointConfig(every_steps=1, async_save=async_save)
+    trainer.train(short(tmp_path / "run", samples=64, checkpoint=choice))
+    assert [event for event in events if event in ("sync", "save")] == ["sync", "save"] * 2
+    assert [event for event in events if event not in ("sync", "save")] == [1, 1, "content", 2, 2, "content"]
 
 
 @pytest.mark.slow

@@ -16,11 +16,13 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_shards
@@ -37,21 +39,30 @@ NAME = re.compile(r"step-(\d{9,})")
 log = logging.getLogger("prolip.training")
 
 
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    tensors: Mapping[str, Tensor],
-    rank_state: Mapping[str, Any],
-    run_state: Mapping[str, Any],
-) -> Path:
-    """Write the checkpoint of a step. All ranks call it.
+@dataclass(frozen=True, kw_only=True)
+class CheckpointContent:
+    """What a rank puts into a checkpoint.
 
-    Args:
-        folder: The run's folder of checkpoints.
+    Attributes:
         step: Steps done.
         tensors: By name; sharded ones are written by all ranks, others by one.
         rank_state: JSON of this rank.
         run_state: JSON of the run; that of rank 0 is written.
+    """
+
+    step: int
+    tensors: Mapping[str, Tensor]
+    rank_state: Mapping[str, Any]
+    run_state: Mapping[str, Any]
+
+
+def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGroup | None = None) -> Path:
+    """Write the checkpoint of a step. All ranks call it.
+
+    Args:
+        folder: The run's folder of checkpoints.
+        content: What this rank puts into it. It must not change until the checkpoint is written.
+        group: All ranks; a thread other than the main one needs a group of its own. None: the default group.
 
     Returns:
         The checkpoint's folder.
@@ -59,7 +70,8 @@ def save_checkpoint(
     Raises:
         OSError: It can't be written, for example because the disk is full. No part of it is left behind.
     """
-    final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
+    name = f"step-{content.step:09d}"
+    final, temporary = folder / name, folder / f".{name}.partial"
 
     def create_temporary_folder() -> None:
         """Remove unfinished checkpoints of killed processes, and create this one's folder. Runs on rank 0."""
@@ -79,8 +91,8 @@ def save_checkpoint(
             raise OSError(
                 f"not all ranks see the files in {temporary}: the run folder must be on storage that all machines share"
             )
-        metadata = {"version": VERSION, "step": step, "world_size": world_size, "files": files}
-        write_json(temporary / COMPLETE, {**metadata, "state": dict(run_state)})
+        metadata = {"version": VERSION, "step": content.step, "world_size": world_size, "files": files}
+        write_json(temporary / COMPLETE, {**metadata, "state": dict(content.run_state)})
         if final.exists():  # it was damaged, so its step was trained again
             final.rename(_make_obsolete_name(final))
         temporary.rename(final)
@@ -90,10 +102,11 @@ def save_checkpoint(
     # Rank 0 creates and renames the folder, all ranks write into it; each phase ends when all have finished it, so the
     # rename comes after every file.
     with _explain_failure(temporary):
-        on_rank_zero(create_temporary_folder)
-        raise_on_any_rank(lambda: write_json(temporary / _get_rank_file_name(distributed.rank()), rank_state))
-        _write_tensors(temporary, tensors)
-        on_rank_zero(finish_checkpoint)
+        on_rank_zero(create_temporary_folder, group)
+        rank_file = temporary / _get_rank_file_name(distributed.rank())
+        raise_on_any_rank(lambda: write_json(rank_file, content.rank_state), group)
+        _write_tensors(temporary, content.tensors, group)
+        on_rank_zero(finish_checkpoint, group)
     return final
 
 
@@ -110,9 +123,9 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]
     Raises:
         ValueError: The checkpoint is damaged, or lacks a tensor, or has one with another shape.
     """
+    _ignore_single_process_warning()
     try:
-        with _ignore_single_process_warning():
-            read_shards(dict(tensors), checkpoint_id=path, no_dist=not distributed.is_distributed())
+        read_shards(dict(tensors), checkpoint_id=path, no_dist=not distributed.is_distributed())
     except (
         CheckpointException,
         OSError,
@@ -289,15 +302,16 @@ def set_rng_state(digits: str) -> None:
     torch.set_rng_state(torch.tensor(list(bytes.fromhex(digits)), dtype=torch.uint8))
 
 
-def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], group: ProcessGroup | None) -> None:
     """Write a checkpoint's tensors with torch.distributed.checkpoint, each rank its shards. All ranks call it.
 
     Raises:
         OSError: The checkpoint can't be written; its message is that of the error which torch has wrapped.
     """
+    _ignore_single_process_warning()
+    no_dist = not distributed.is_distributed()
     try:
-        with _ignore_single_process_warning():
-            write_shards(dict(tensors), checkpoint_id=folder, no_dist=not distributed.is_distributed())
+        write_shards(dict(tensors), checkpoint_id=folder, process_group=group, no_dist=no_dist)
     except (CheckpointException, RuntimeError) as error:
         raise OSError(_find_reason(error)) from error
 
@@ -327,12 +341,13 @@ def _explain_failure(temporary: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _ignore_single_process_warning() -> Iterator[None]:
-    """Silence torch's warning about a single process, which it gives even with no_dist=True."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        yield
+def _ignore_single_process_warning() -> None:
+    """Silence torch's warning about a single process, which it gives even with no_dist=True, from now on.
+
+    Not by `warnings.catch_warnings`, which restores the filters of all threads: a checkpoint may be written in the
+    background.
+    """
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")
 
 
 def _find_reason(error: BaseException) -> str:

@@ -245,6 +245,8 @@ class CheckpointConfig:
     """Minutes between checkpoints. None: by steps only."""
     keep_last: int = 3
     """Number of checkpoints that are kept."""
+    async_save: bool = True
+    """Write checkpoints in the background, from a copy in memory. False: training waits until they are written."""
     best_metric: str | None = "held_out/r1"
     """Metric by which the best model is saved in the folder `best`, if there is held-out data. None: it isn't saved."""
     best_mode: Literal["max", "min"] = "max"

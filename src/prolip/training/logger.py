@@ -137,17 +137,10 @@ class TrainLogger:
         if messages:
             on_rank_zero(lambda: self._write_messages(step, messages))
 
-    def flush(self, step: int) -> None:
-        """Bring all metrics of the steps so far to the disk, as before a checkpoint. All ranks call it.
-
-        Args:
-            step: Steps done.
-
-        Raises:
-            FloatingPointError: As `check_nonfinite`.
-        """
-        self.check_nonfinite(step)
-        on_rank_zero(lambda: self._writer.sync() if self._writer is not None else None)
+    def sync(self) -> None:
+        """Bring all metrics that were written to the disk, as before a checkpoint. For rank 0, in any thread."""
+        if self._writer is not None:
+            self._writer.sync()
 
     def _compute_metrics(self, step: int, record: StepRecord, output: StepOutput) -> dict[str, float]:
         """Metrics of a step by name, without those of held-out data. All ranks call it. Waits for a GPU.

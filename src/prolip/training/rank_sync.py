@@ -68,13 +68,14 @@ class PeerError(RuntimeError):
     """Another rank failed, so this one ends, too."""
 
 
-def any_rank(*flags: bool) -> tuple[bool, ...]:
+def any_rank(*flags: bool, group: dist.ProcessGroup | None = None) -> tuple[bool, ...]:
     """Tell, for each flag, whether it is set on any rank. All ranks call it, with equally many flags.
 
     The flags are exchanged over gloo, on the CPU: NCCL would wait for the GPU's queued work.
 
     Args:
         flags: This rank's flags.
+        group: All ranks; a thread other than the main one needs a group of its own. None: the default group.
 
     Returns:
         As many flags, the same on all ranks.
@@ -82,15 +83,16 @@ def any_rank(*flags: bool) -> tuple[bool, ...]:
     if distributed.world_size() == 1:
         return flags
     reduced = torch.tensor(flags, dtype=torch.uint8)
-    dist.all_reduce(reduced, op=dist.ReduceOp.MAX)
+    dist.all_reduce(reduced, op=dist.ReduceOp.MAX, group=group)
     return tuple(bool(flag) for flag in reduced)
 
 
-def raise_with_peers(error: Exception | None) -> None:
+def raise_with_peers(error: Exception | None, group: dist.ProcessGroup | None = None) -> None:
     """Raise this rank's error, or a PeerError with that of another rank. All ranks call it after one has failed.
 
     Args:
         error: This rank's error; None if it has none.
+        group: As `any_rank`.
 
     Raises:
         PeerError: Another rank failed, and this one did not.
@@ -98,14 +100,15 @@ def raise_with_peers(error: Exception | None) -> None:
     if distributed.world_size() == 1 and error is not None:
         raise error
     messages: list[str | None] = [None] * distributed.world_size()
-    dist.all_gather_object(messages, None if error is None else f"{type(error).__name__}: {error}")
+    message = None if error is None else f"{type(error).__name__}: {error}"
+    dist.all_gather_object(messages, message, group=group)
     if error is not None:
         raise error
-    rank, message = next((rank, text) for rank, text in enumerate(messages) if text is not None)
-    raise PeerError(f"rank {rank} failed: {message}")
+    rank, text = next((rank, text) for rank, text in enumerate(messages) if text is not None)
+    raise PeerError(f"rank {rank} failed: {text}")
 
 
-def raise_on_any_rank(work: Callable[[], T]) -> T:
+def raise_on_any_rank(work: Callable[[], T], group: dist.ProcessGroup | None = None) -> T:
     """Run `work` on every rank; if it fails on one, raise on all.
 
     Without this, the other ranks would wait for the failed one in their next collective until it times out. `work`
@@ -113,6 +116,7 @@ def raise_on_any_rank(work: Callable[[], T]) -> T:
 
     Args:
         work: Called on this rank.
+        group: As `any_rank`.
 
     Returns:
         This rank's result.
@@ -125,8 +129,8 @@ def raise_on_any_rank(work: Callable[[], T]) -> T:
         result = work()
     except Exception as failure:
         error = failure
-    if any_rank(error is not None)[0]:
-        raise_with_peers(error)
+    if any_rank(error is not None, group=group)[0]:
+        raise_with_peers(error, group)
     return result
 
 
@@ -146,10 +150,11 @@ def broadcast_from_rank_zero(work: Callable[[], T]) -> T:
     return result[0]  # type: ignore[return-value]
 
 
-def on_rank_zero(work: Callable[[], object]) -> None:
+def on_rank_zero(work: Callable[[], object], group: dist.ProcessGroup | None = None) -> None:
     """Run `work` on rank 0 while the others wait; its error is raised on all.
 
     Args:
         work: Its result is dropped. It must not contain collectives.
+        group: As `any_rank`.
     """
-    raise_on_any_rank(work if distributed.rank() == 0 else lambda: None)
+    raise_on_any_rank(work if distributed.rank() == 0 else lambda: None, group)

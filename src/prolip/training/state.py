@@ -15,6 +15,7 @@ from prolip.files import atomic_write_folder, require_empty_folder
 from prolip.model.prolip import ProLIP
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream
+from prolip.training.checkpointing import CheckpointContent
 from prolip.training.ema import ModelEma
 from prolip.training.optimizer import get_optimizer_tensors
 from prolip.training.parallel import full_tensor, get_weight_dtype
@@ -56,20 +57,15 @@ class TrainState:
             tensors |= {f"ema.{name}": value for name, value in self.ema.tensors().items()}
         return tensors
 
-    def save(self, folder: Path) -> Path:
-        """Write a checkpoint of the current step. All ranks call it.
-
-        Args:
-            folder: The run's folder of checkpoints.
-
-        Returns:
-            The checkpoint's folder.
-        """
+    def checkpoint_content(self) -> CheckpointContent:
+        """What this rank puts into a checkpoint of the current step. The tensors are not copies."""
         # Exact resume needs all that later steps depend on: tensors, the position in the data, torch's generator. The
         # learning rate, masking and the order of the data are functions of the step and the seed.
         rank_state = {"batches": self.batches.state_dict(), "rng": checkpointing.get_rng_state()}
         run_state = {"skipped_steps": self.skipped_steps, "best": self.best, "best_of": self.best_of}
-        return checkpointing.save_checkpoint(folder, self.step, self.tensors(), rank_state, run_state)
+        return CheckpointContent(
+            step=self.step, tensors=self.tensors(), rank_state=rank_state, run_state=run_state
+        )
 
     def load(self, path: Path) -> None:
         """Continue from a checkpoint, which any number of ranks may have saved. All ranks call it.

@@ -19,6 +19,7 @@ from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
+from prolip.training.checkpointer import Checkpointer
 from prolip.training.config import TrainConfig
 from prolip.training.data_setup import describe_data, read_held_out_samples
 from prolip.training.display import Display, open_display
@@ -207,11 +208,13 @@ class Trainer:
             stack.callback(self.batches.close)
             display = stack.enter_context(self._open_display())
             logger = self._make_logger(stack, display)
+            self.checkpointer = stack.enter_context(Checkpointer(self.checkpoints, config.checkpoint))
             first_step = state.step
             while state.step < config.steps:
                 batch = self._next_batch(logger.timer, stop)
                 if batch is None:
                     self._save_checkpoint(logger)
+                    self.checkpointer.wait()
                     command = run_folder.format_resume_command(self.folder)
                     display.print_at_end(f"stopped at step {state.step:,}; to continue: {command}")
                     return
@@ -221,8 +224,10 @@ class Trainer:
                 logger.log_step(state.step, record, output)
                 if self._is_time_to_save(logger.timer):
                     self._save_checkpoint(logger)
+            self.checkpointer.wait()
             export_model(self.module, state.ema, model)
             self._save_checkpoint(logger)
+            self.checkpointer.wait()
             display.print_at_end(f"the model is in {model}")
 
     def _announce_stage(self, display: Display, is_first_step: bool) -> None:
@@ -241,10 +246,13 @@ class Trainer:
     def _next_batch(self, timer: StepTimer, stop: StopRequest) -> Batch | None:
         """This rank's next batch; None if any rank was asked to stop. All ranks call it; an error on one ends all.
 
-        `timer` gets the time that the batch took.
+        `timer` gets the time that the batch took. The error of a checkpoint that failed in the background is raised.
         """
         # Asked before any rank takes a batch: for an exact resume, every batch that was taken must be trained on.
-        if any_rank(bool(stop))[0]:
+        is_stopped, has_failed = any_rank(bool(stop), self.checkpointer.has_failed)
+        if has_failed:
+            self.checkpointer.wait()
+        if is_stopped:
             return None
 
         def read_batch() -> Batch:
@@ -325,19 +333,14 @@ class Trainer:
     def _save_checkpoint(self, logger: TrainLogger) -> None:
         """Save a checkpoint of the current step, unless that was done, and remove old ones. All ranks call it.
 
-        Before that, skipped steps are checked and metrics are synced, so that a checkpoint is never ahead of its
-        metrics.
+        Before that, skipped steps are checked. With `async_save` the checkpoint is written after this returns.
         """
         if self.state.step == self._saved_step:
             return
-        logger.flush(self.state.step)
+        logger.check_nonfinite(self.state.step)
         self.state.skipped_steps = self.monitor.skipped_steps
-        self.state.save(self.checkpoints)
+        self.checkpointer.save(self.state.checkpoint_content(), logger.sync)
         self._saved_step = self.state.step
-        keep_last = self.config.checkpoint.keep_last
-        on_rank_zero(
-            lambda: checkpointing.remove_old_checkpoints(self.checkpoints, keep_last, self.state.step)
-        )
         logger.timer.mark_save()
 
     def _evaluate_held_out(self) -> dict[str, float]:
@@ -355,6 +358,7 @@ class Trainer:
         # Broadcast, so that all ranks take the same decision about the best model.
         values = broadcast_from_rank_zero(lambda: compute_metrics(images, texts))
         if self._update_best(values):
+            self.checkpointer.wait()
             export_model(self.module, ema, self.folder / run_folder.BEST)
         return values
 
