@@ -19,14 +19,14 @@ from prolip.training.run_folder import MODEL, is_run, read_config, read_sessions
 from prolip.training.trainer import train
 
 OPTIONS = {"samples": 64, "limit": 12}
-QUIET = ("log.display=none", "log.tensorboard=false")
+QUIET = {"log.display": "none", "log.tensorboard": False}
 
 
 def load_small_recipe(name):
     """The recipe nano in place of the miniature, which takes minutes."""
     assert name == "miniature"
     return SimpleNamespace(
-        build_config=lambda words: recipes.load_recipe("nano").build_config([*words, *QUIET])
+        build_config=lambda values: recipes.load_recipe("nano").build_config({**values, **QUIET})
     )
 
 
@@ -217,7 +217,7 @@ def test_command_passes_its_options(monkeypatch, tmp_path):
 def test_recipe_takes_the_settings_of_the_demo(tmp_path):
     """The real recipe, which the other tests replace."""
     config = recipes.load_recipe("miniature").build_config(
-        [f"samples={demo.SAMPLES}", "seed=3", f"out={tmp_path / 'run'}"]
+        {"samples": demo.SAMPLES, "seed": 3, "out": tmp_path / "run"}
     )
     assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "run"))
     assert config.objective == recipes.load_recipe("miniature").build_config().objective

@@ -55,8 +55,8 @@ def run_demo(
     require_positive_int(samples, "samples", maximum=2**40)
     console = make_console()
     out.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
-    overrides = [f"samples={samples}", f"seed={seed}", f"out={out / 'scenes-demo'}"]
-    config = recipes.load_recipe("miniature").build_config(overrides)
+    values = {"samples": samples, "seed": seed, "out": out / "scenes-demo"}
+    config = recipes.load_recipe("miniature").build_config(values)
     is_finished = _is_same_run(config) and (Path(config.out) / MODEL).is_dir()
     if is_finished and not overwrite and (out / REPORT_FILE).is_file():
         if _ask_to_show_existing(console, out):

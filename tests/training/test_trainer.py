@@ -41,7 +41,7 @@ TIMES = {"samples_per_second", "data_wait", "peak_memory"}
 
 def nano(folder, **changes) -> TrainConfig:
     """Eight steps of the recipe nano."""
-    config = recipes.load_recipe("nano").build_config([f"out={folder}"])
+    config = recipes.load_recipe("nano").build_config({"out": folder})
     quiet = LogConfig(every_steps=1, display="none", tensorboard=False)
     defaults = {
         "samples": 32 * 8,
@@ -299,8 +299,8 @@ def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
 @pytest.mark.slow
 def test_the_miniature_learns_scenes(tmp_path):
     """A thousand held-out scenes by their complete captions: chance is 0.1 %. All four stages are gone through."""
-    words = ["samples=25600", f"out={tmp_path / 'run'}", "log.display=none", "data.workers=0"]
-    config = recipes.load_recipe("miniature").build_config([*words, "log.tensorboard=false"])
+    values = {"samples": 25600, "out": tmp_path / "run", "log.display": "none", "log.tensorboard": False}
+    config = recipes.load_recipe("miniature").build_config({**values, "data.workers": 0})
     lines = read_metrics(trainer.train(config))
     terms = [line["loss/clip"] for line in lines if "loss/clip" in line]
     assert terms[-1] < terms[0] - 0.5

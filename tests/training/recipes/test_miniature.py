@@ -35,8 +35,8 @@ VARIANTS = {
 FRACTIONS = (0.12, 0.18, 0.15)
 
 
-def config(*args):
-    return recipes.load_recipe("miniature").build_config(args)
+def config(**values):
+    return recipes.load_recipe("miniature").build_config(values)
 
 
 def sources(run):
@@ -52,7 +52,7 @@ def test_variants():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_differs_from_the_headline_in_what_it_says(variant):
-    whole, run = config(), config(f"variant={variant}")
+    whole, run = config(), config(variant=variant)
     terms, keys = VARIANTS[variant]
     assert tuple(stage.objective.active for stage in run.stages) == terms
     changed = {key for key, *_ in compare_configs(whole.to_dict(), run.to_dict())}
@@ -68,7 +68,7 @@ def test_a_variant_differs_from_the_headline_in_what_it_says(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stages_have_fractions_of_the_samples(variant):
-    run = config(f"variant={variant}", "samples=128000")
+    run = config(variant=variant, samples=128000)
     fractions = FRACTIONS[: len(VARIANTS[variant][0]) - 1]
     assert run.stage_steps == (
         *(round(1000 * fraction) for fraction in fractions),
@@ -78,25 +78,25 @@ def test_stages_have_fractions_of_the_samples(variant):
 
 def test_variants_that_are_meant_to_be_points_are():
     for variant in VARIANTS:
-        model = make_model(config(f"variant={variant}").model, seed=0)
+        model = make_model(config(variant=variant).model, seed=0)
         kinds = {model.config.image.uncertainty, model.config.text.uncertainty}
         assert kinds == ({"none"} if variant in ("clip", "siglip") else {"token"}), variant
         assert model.config.image.preprocessing.size == sources(config())[0].size
 
 
 def test_masked_texts():
-    how = {variant: config(f"variant={variant}").masking.method for variant in VARIANTS}
+    how = {variant: config(variant=variant).masking.method for variant in VARIANTS}
     assert {variant: word for variant, word in how.items() if word != "general"} == {
         "mask": "mask", "drop": "drop"
     }  # fmt: skip
-    dropped = {variant: config(f"variant={variant}").data.token_dropout for variant in VARIANTS}
+    dropped = {variant: config(variant=variant).data.token_dropout for variant in VARIANTS}
     assert {variant: fraction for variant, fraction in dropped.items() if fraction} == {"drop": 0.5}
 
 
 @pytest.mark.parametrize("level", ["simple", "hard"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_stage_shows_an_unseen_pair(variant, level):
-    worlds = [source.world for source in sources(config(f"variant={variant}", f"level={level}"))]
+    worlds = [source.world for source in sources(config(variant=variant, level=level))]
     assert worlds[:2] == [get_world("single", miniature.NUM_UNSEEN)] * 2
     assert set(worlds[2:]) == {get_world(level, miniature.NUM_UNSEEN)}
     unseen = get_unseen_pairs(miniature.NUM_UNSEEN)
@@ -135,7 +135,7 @@ def test_every_caption_fits_its_context():
 
 def test_held_out_captions_are_complete():
     for level in ("simple", "hard"):
-        run = config(f"level={level}")
+        run = config(level=level)
         source = open_data(run.held_out.source)
         assert source.world == get_world(level, miniature.NUM_UNSEEN)
         assert source.seed != sources(run)[-1].seed
@@ -149,19 +149,19 @@ def test_held_out_captions_are_complete():
     ("scale", "samples"), [("minutes", 250_000), ("hour", 1_200_000), ("night", 12_000_000)]
 )
 def test_scales(scale, samples):
-    run = config(f"scale={scale}")
+    run = config(scale=scale)
     assert run.samples == samples
     for stage, fraction in zip(run.initial_stages, FRACTIONS, strict=True):
         assert stage.samples == pytest.approx(fraction * samples, abs=1)
-    assert compare_configs(run.to_dict(), config(f"samples={samples}").to_dict()) == []
+    assert compare_configs(run.to_dict(), config(samples=samples).to_dict()) == []
     assert len(sources(run)[-1]) > samples, "no scene comes twice"
 
 
 def test_samples_and_batch():
-    run = config("scale=night", "samples=12800", "batch_size=64")
+    run = config(scale="night", samples=12800, batch_size=64)
     assert (run.samples, run.batch_size, run.steps) == (12800, 64, 200), "samples= wins over scale="
     assert run.stage_steps == (24, 36, 30, 110)
     assert math.isclose(run.model.init_logit_bias, -math.log(64))
     assert math.isclose(config().model.init_logit_bias, -math.log(128))
-    outs = {config(f"variant={v}", f"level={w}").out for v in VARIANTS for w in ("simple", "hard")}
+    outs = {config(variant=v, level=w).out for v in VARIANTS for w in ("simple", "hard")}
     assert len(outs) == 2 * len(VARIANTS)

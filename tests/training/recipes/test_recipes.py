@@ -1,19 +1,14 @@
-"""Recipes carry the paper's numbers, by name; and `prolip train`, which runs them."""
+"""Recipes carry the paper's numbers, by name; a user's file is one, too."""
 
 import json
-import subprocess
 import sys
-from types import ModuleType
 from typing import get_args
 
 import pytest
 
-import prolip.training
-from prolip import cli
 from prolip.losses.objective import Objective
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
-from prolip.training.rank_sync import PeerError
 from prolip.training.recipes.ablation_96m import Row
 
 NAMES = ["ablation_96m", "b16_12_8b", "b16_1_28b", "finetune", "long", "miniature", "nano"]
@@ -33,8 +28,8 @@ def recipe(level: Literal[1, 2] = 1, quick: bool = False, rate: float = 0.5, wor
 CONFIG = "from pathlib import Path\nfrom prolip.training.config import TrainConfig\ndef recipe(): return TrainConfig"
 
 
-def config(name, *args):
-    return recipes.load_recipe(name).build_config(args)
+def config(name, **values):
+    return recipes.load_recipe(name).build_config(values)
 
 
 def own(tmp_path, text=OWN, out="TrainConfig.out"):
@@ -111,7 +106,7 @@ WEIGHTS = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
 
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_of_the_ablation(row):
-    run = config("ablation_96m", f"row={row}")
+    run = config("ablation_96m", row=row)
     uncertainty, contrast, terms = ROWS[row]
     assert (run.model.uncertainty, run.model.contrastive_loss) == (uncertainty, contrast)
     assert {name: w for name in WEIGHTS if (w := getattr(run.objective, name))} == terms
@@ -135,7 +130,7 @@ def test_the_ablation_has_these_rows():
     ],
 )
 def test_starts_of_fine_tuning(start, hub_id):
-    model = config("finetune", f"pretrained={start}").model
+    model = config("finetune", pretrained=start).model
     assert (model.pretrained, model.image_size) == (hub_id, 224)
     assert f"{start} " in recipes.load_recipe("finetune").doc
 
@@ -170,18 +165,18 @@ def test_every_recipe_says_what_it_is_and_goes_to_json(name):
     assert run.out.startswith(f"runs/{name}")
 
 
-def test_keys_of_the_recipe_and_of_the_run():
-    run = config("ablation_96m", "optimizer.lr=1e-3", "--row", "pml", "--seed", "3", "out=here")
+def test_parameters_of_the_recipe_and_keys_of_the_run():
+    run = config("ablation_96m", row="pml", seed=3, out="here", **{"optimizer.lr": 1e-3})
     assert (run.objective.pml, run.optimizer.lr, run.seed, run.out) == (1.0, 1e-3, 3, "here")
 
 
 def test_load_recipe_from_a_file(tmp_path):
     recipe = recipes.load_recipe(own(tmp_path, out=TrainConfig.out))
     assert (recipe.name, recipe.doc) == ("mine", "Mine.\n\nA second line.")
-    run = recipe.build_config(["level=2", "quick=True", "rate=1e-3", "batch_size=8"])
+    run = recipe.build_config({"level": 2, "quick": True, "rate": 1e-3, "batch_size": 8})
     assert (run.seed, run.batch_size, run.out) == (2, 8, "runs/mine")
-    assert recipe.build_config(["quick=true"]).batch_size == 16
-    assert recipes.load_recipe(own(tmp_path, out="there")).build_config([]).out == "there"
+    assert recipe.build_config({"quick": True}).batch_size == 16
+    assert recipes.load_recipe(own(tmp_path, out="there")).build_config().out == "there"
 
 
 def test_a_file_with_a_dataclass(tmp_path):
@@ -190,7 +185,7 @@ def test_a_file_with_a_dataclass(tmp_path):
     path = own(tmp_path, text.replace("seed=level", "seed=Mine().seed"), out="there")
     before = set(sys.modules)
     first, second = recipes.load_recipe(path), recipes.load_recipe(path)
-    assert first.build_config([]).seed == 3
+    assert first.build_config().seed == 3
     assert first.make.__module__ != second.make.__module__
     assert {first.make.__module__, second.make.__module__} <= set(sys.modules) - before
 
@@ -203,7 +198,7 @@ def test_recipe_file_that_fails_leaves_no_module(tmp_path):
     assert set(sys.modules) == before
 
 
-def test_recipe_keys_may_be_none(tmp_path, capsys):
+def test_parameters_may_be_none(tmp_path):
     choices = (
         "from typing import Optional\ndef recipe(a: int | None = None, b: Optional[Literal['x']] = 'x', level"
     )
@@ -211,206 +206,76 @@ def test_recipe_keys_may_be_none(tmp_path, capsys):
         "seed=level", "seed=7 if a is b is None else a or 0"
     )
     recipe = recipes.load_recipe(own(tmp_path, text, out="there"))
-    assert [recipe.build_config(args).seed for args in ([], ["a=5"], ["a=5", "a=None", "b=None"])] == [
-        0,
-        5,
-        7,
-    ]
-    with pytest.raises(ValueError, match=r"a=many.*int"):
-        recipe.build_config(["a=many"])
-    recipe.print_help()
-    text = capsys.readouterr().out
-    assert "a=None   (int, None)\nb=x   (x, None)\n" in text
+    given = ({}, {"a": 5}, {"a": None, "b": None})
+    assert [recipe.build_config(values).seed for values in given] == [0, 5, 7]
+    for values, message in (
+        ({"a": "many"}, "a must be a whole number"),
+        ({"b": "y"}, "b must be one of 'x'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recipe.build_config(values)
+
+
+def test_parameter_without_a_type_has_that_of_its_default(tmp_path):
+    recipe = recipes.load_recipe(
+        own(tmp_path, OWN.replace("level: Literal[1, 2] = 1", "level=1"), out="there")
+    )
+    assert recipe.build_config({"level": 5}).seed == 5
+    with pytest.raises(ValueError, match="level must be a whole number"):
+        recipe.build_config({"level": "5"})
 
 
 def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert recipes.load_recipe("recipes/nano.py").build_config([]) == config("nano")
+    assert recipes.load_recipe("recipes/nano.py").build_config() == config("nano")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "nano.py").write_text(OWN.replace("OUT", "'local'"))
-    assert recipes.load_recipe("recipes/nano.py").build_config([]).out == "local"
+    assert recipes.load_recipe("recipes/nano.py").build_config().out == "local"
 
 
 @pytest.mark.parametrize(
-    ("text", "args", "message"),
+    ("text", "values", "message"),
     [
-        ("x = 1", [], "function recipe"),
-        ("def recipe():\n    return 3", [], "must return a TrainConfig, not int"),
-        ("def recipe(n):\n    return n", [], "the argument n of recipe.. needs a default"),
-        ("def recipe(:", [], "line 1"),
-        (OWN, ["level=3"], "level=3: the value must be one of 1, 2"),
-        (OWN, ["quick=maybe"], "the value must be one of true, false"),
-        (OWN, ["rate=fast"], "rate=fast.*float"),
-        (OWN, ["lvel=3"], "there is no key 'lvel'"),
-        ("def recipe(n: list = ()):\n    return n", [], "n must be a Literal, bool, int, float or str"),
-        ("def recipe(n: int | str = 1):\n    return n", [], r"n must be a Literal.*not int \| str"),
+        ("x = 1", {}, "function recipe"),
+        ("def recipe():\n    return 3", {}, "must return a TrainConfig, not int"),
+        ("def recipe(n):\n    return n", {}, "the argument n of recipe.. needs a default"),
+        ("def recipe(:", {}, "line 1"),
+        (OWN, {"level": 3}, "level 3 is not one of .1, 2."),
+        (OWN, {"quick": "maybe"}, "quick must be true or false"),
+        (OWN, {"rate": "fast"}, "rate must be a number"),
+        (OWN, {"lvel": 3}, "there is no key 'lvel'; did you mean 'level'"),
+        ("def recipe(n: list = ()):\n    return n", {}, "n must be a Literal, bool, int, float or str"),
+        ("def recipe(n: int | str = 1):\n    return n", {}, r"n must be a Literal.*not int \| str"),
         (
             "def recipe(n: 'absent' = 1):\n    return n",
-            [],
+            {},
             "mine.py: NameError: name 'absent' is not defined",
         ),
         (
             "x = 1\nimport nowhere_at_all",
-            [],
+            {},
             "mine.py, line 2: ModuleNotFoundError: No module named 'nowhere",
         ),
         (
             "def recipe():\n\n    return absent",
-            [],
+            {},
             "mine.py, line 3: NameError: name 'absent' is not defined",
         ),
-        ("raise SystemExit(3)", [], "mine.py, line 1: SystemExit: 3"),
-        ("def recipe():\n    raise KeyError('k')", [], "mine.py, line 2: KeyError: 'k'"),
-        ("raise ValueError", [], "mine.py, line 1: ValueError$"),
-        ("raise ValueError('two\\nlines')", [], "mine.py, line 1: two lines$"),
-        ("x = '\0'", [], "mine.py: source code string cannot contain null bytes"),
-        (CONFIG + "(sampels=3)", [], "mine.py, line 3: TypeError: .*unexpected keyword argument 'sampels'"),
-        (CONFIG + "(out=Path('x'))", [], "mine.py, line 3: out must be a string, not PosixPath.'x'"),
+        ("raise SystemExit(3)", {}, "mine.py, line 1: SystemExit: 3"),
+        ("def recipe():\n    raise KeyError('k')", {}, "mine.py, line 2: KeyError: 'k'"),
+        ("raise ValueError", {}, "mine.py, line 1: ValueError$"),
+        ("raise ValueError('two\\nlines')", {}, "mine.py, line 1: two lines$"),
+        ("x = '\0'", {}, "mine.py: source code string cannot contain null bytes"),
+        (CONFIG + "(sampels=3)", {}, "mine.py, line 3: TypeError: .*unexpected keyword argument 'sampels'"),
+        (CONFIG + "(out=Path('x'))", {}, "mine.py, line 3: out must be a string, not PosixPath.'x'"),
     ],
 )
-def test_load_recipe_reports_errors_in_the_file_or_its_values(tmp_path, text, args, message):
+def test_load_recipe_reports_errors_in_the_file_or_its_values(tmp_path, text, values, message):
     with pytest.raises(ValueError, match=message):
-        recipes.load_recipe(own(tmp_path, text)).build_config(args)
+        recipes.load_recipe(own(tmp_path, text)).build_config(values)
 
 
 @pytest.mark.parametrize("name", ["b16", "recipes/b16.py", "/nowhere/nano.py", "nano.txt"])
 def test_load_recipe_lists_the_recipes_when_there_is_none(name):
     with pytest.raises(FileNotFoundError, match="the recipes are ablation_96m, b16_12_8b"):
         recipes.load_recipe(name)
-
-
-# -- prolip train ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """What the trainer would have been called with."""
-    calls = []
-    trainer = ModuleType("prolip.training.trainer")
-    trainer.train = lambda run, resume: calls.append((run, resume))
-    monkeypatch.setitem(sys.modules, "prolip.training.trainer", trainer)
-    monkeypatch.setattr(prolip.training, "trainer", trainer, raising=False)
-    return calls
-
-
-def test_train_command_calls_the_trainer(trained):
-    cli.main(["train", "nano", "seed=4"])
-    cli.main(["train", "nano", "--resume", "--optimizer.lr", "1e-4"])
-    expected = [(config("nano", "seed=4"), False), (config("nano", "optimizer.lr=1e-4"), True)]
-    assert trained == expected
-
-
-def test_train_command_resumes_a_run_folder(trained, tmp_path):
-    content = {
-        "format": "prolip-run",
-        "version": 2,
-        "config": config("nano", "seed=4", "out=elsewhere").to_dict(),
-        "other": 1,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    cli.main(["train", str(tmp_path), "log.every_steps=3"])
-    assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every_steps=3"), True)]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "config.json is missing"),
-        ("{}", "not the config of a training run"),
-        ('{"format": "prolip-run", "version": 2, "config": {"sed": 1}}', "lacks batch_size"),
-        ('{"format": "prolip-run", "version": 1, "config": {}}', "has run format 1"),
-    ],
-)
-def test_train_command_refuses_other_folders(content, message, tmp_path, capsys, trained):
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", str(tmp_path)])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not trained
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nono"], "the recipes are"),
-        (["nano", "optimiser.lr=3"], "did you mean optimizer.lr="),
-        (["nano", "fast"], "'fast'"),
-        (["ablation_96m", "row=9"], "the value must be one of clip"),
-    ],
-)
-def test_bad_arguments_end_with_one_message(words, message, capsys, trained, monkeypatch):
-    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", *words])
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not trained
-
-
-def test_nonfinite_loss_ends_with_one_message(trained, monkeypatch, capsys):
-    def fail(run, resume):
-        raise FloatingPointError("step 3: the loss is nan")
-
-    monkeypatch.setattr(prolip.training.trainer, "train", fail)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", "nano"])
-    assert end.value.code == 2
-    assert capsys.readouterr().err == "prolip: step 3: the loss is nan\n"
-
-
-def test_failure_of_another_rank_ends_with_one_message(trained, monkeypatch, capsys):
-    def fail(run, resume):
-        raise PeerError("rank 1 failed: OSError: no such file")
-
-    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
-    monkeypatch.setattr(prolip.training.trainer, "train", fail)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", "nano"])
-    assert end.value.code == 2
-    assert capsys.readouterr().err == "prolip: rank 1 failed: OSError: no such file\n"
-
-
-def test_other_errors_are_not_hidden(trained, monkeypatch):
-    def fail(run, resume):
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(prolip.training.trainer, "train", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        cli.main(["train", "nano"])
-
-
-def test_a_folder_that_is_called_like_a_recipe(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nano").mkdir()
-    content = {"format": "prolip-run", "version": 2, "config": config("nano", "seed=4").to_dict()}
-    (tmp_path / "nano" / "config.json").write_text(json.dumps(content))
-    cli.main(["train", "nano"])
-    cli.main(["train", "./nano"])
-    assert trained == [(config("nano"), False), (config("nano", "seed=4", "out=nano"), True)]
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
-    assert "./nano" in capsys.readouterr().out
-
-
-def test_help_of_a_recipe_has_its_text_and_all_keys(capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", "ablation_96m", "--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    for part in ("36.1", "row=prolip", "pml-clip-multihead", "--optimizer.lr", "96000000"):
-        assert part in text
-
-
-def test_the_list_of_recipes_needs_no_torch():
-    code = (
-        "import sys\nfrom prolip.__main__ import main\n"
-        "try:\n    main(['train'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
-        "assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    for name in NAMES:
-        assert f"  {name} " in run.stdout

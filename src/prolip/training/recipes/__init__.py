@@ -9,9 +9,9 @@ import ast
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -34,69 +34,62 @@ class Recipe:
     Attributes:
         name: Its name, or the path of a run folder.
         doc: The docstring of its file.
-        make: The function `recipe` of its file; its keyword arguments are the keys of the recipe itself.
+        make: The function `recipe` of its file; its keyword arguments are the parameters of the recipe itself.
         file: The file, if it is a user's; errors in it are reported with their line.
+        is_run: Whether it is the config of a run folder, in which training continues.
     """
 
     name: str
     doc: str
     make: Callable[..., Any]
     file: Path | None = None
+    is_run: bool = False
 
     @property
     def parameters(self) -> dict[str, tuple[Any, Any]]:
-        """The recipe's own keys, each with its type and its default."""
+        """The recipe's own parameters, each with its type and its default."""
         hints = get_type_hints(self.make)
         parameters = inspect.signature(self.make).parameters.values()
-        return {p.name: (hints.get(p.name, str), p.default) for p in parameters}
+        return {p.name: (hints.get(p.name, type(p.default)), p.default) for p in parameters}
 
-    def build_config(self, args: Sequence[str] = ()) -> TrainConfig:
+    def build_config(self, values: Mapping[str, object] | None = None) -> TrainConfig:
         """Make the config of a run.
 
         Args:
-            args: key=value or --key value. Keys of the recipe are passed to it; all others change the config it made.
+            values: Parameters of the recipe by name ("variant"), and changes of the config that it makes by dotted key
+                ("optimizer.lr"), as `apply_overrides` takes them.
 
         Returns:
-            The config. Its run folder is runs/NAME unless the recipe or `args` set another.
+            The config. Its run folder is runs/NAME unless the recipe or `values` set another.
 
         Raises:
             ValueError: A key is unknown, a value is impossible, or the recipe fails.
         """
         from prolip.training import overrides
 
-        recipe_values, other_args = overrides.take_keys(args, list(self.parameters))
-        config = self._make_config(recipe_values)
-        return overrides.apply_overrides(config, other_args, f"prolip train {self.name}")
+        values = values or {}
+        own_values = {name: value for name, value in values.items() if name in self.parameters}
+        other_values = {name: value for name, value in values.items() if name not in self.parameters}
+        config = self._make_config(own_values)
+        return overrides.apply_overrides(config, other_values, list(self.parameters))
 
-    def print_help(self) -> None:
-        """Print the description of the recipe, its own keys, and the keys of every run."""
-        from prolip.training import overrides
-
-        print(f"{self.doc}\n")
-        for name, (kind, default) in self.parameters.items():
-            print(f"{name}={default}   ({', '.join(_list_choices(kind))})")
-        print()
-        overrides.print_keys(self._make_config({}), f"prolip train {self.name}")
-
-    def _make_config(self, recipe_values: dict[str, str]) -> TrainConfig:
+    def _make_config(self, values: Mapping[str, object]) -> TrainConfig:
         """Call the recipe's function, and set the run folder to runs/NAME if it sets none.
 
         Args:
-            recipe_values: The recipe's own keys that the user set, with their values as text.
+            values: Values of the recipe's own parameters.
 
         Raises:
             ValueError: A value has the wrong type, or the function fails or returns something else than a
                 TrainConfig.
         """
-        from dataclasses import replace
-
+        from prolip.configs import require_field_types
         from prolip.training.config import TrainConfig
 
-        arguments = {
-            name: _parse_value(text, self.parameters[name][0], name) for name, text in recipe_values.items()
-        }
+        hints = [(name, self.parameters[name][0]) for name in values]
+        require_field_types(make_dataclass("Parameters", hints)(**values))
         with _report_errors_with_line(self.file):
-            config = self.make(**arguments)
+            config = self.make(**values)
         if not isinstance(config, TrainConfig):
             raise ValueError(
                 f"recipe {self.name}: recipe() must return a TrainConfig, not {type(config).__name__}"
@@ -125,8 +118,9 @@ def load_recipe(name_or_path: str) -> Recipe:
     """Load a recipe.
 
     Args:
-        name_or_path: The name of a recipe of the package, or a .py file. "recipes/NAME.py" names a recipe of the
-            package if there is no such file.
+        name_or_path: The name of a recipe of the package, a .py file, or the folder of a run to continue.
+            "recipes/NAME.py" names a recipe of the package if there is no such file. A folder with the name of a recipe
+            is passed as ./nano: nano alone is the recipe.
 
     Returns:
         The recipe.
@@ -134,7 +128,11 @@ def load_recipe(name_or_path: str) -> Recipe:
     Raises:
         FileNotFoundError: There is no such recipe or file.
         ValueError: The file fails, or has no function recipe() whose arguments all have a default and a simple type.
+            The folder is not that of a run.
     """
+    folder = Path(name_or_path).expanduser()
+    if name_or_path not in list_recipes() and folder.is_dir():
+        return _load_run(folder)
     path = _find_recipe_file(name_or_path)
     is_packaged = path.parent == FOLDER
     file = None if is_packaged else path
@@ -198,21 +196,12 @@ def _locate_error(error: BaseException, file: str) -> tuple[int | None, str]:
     return lines[-1] if lines else None, message
 
 
-def load_run_recipe(folder: Path) -> Recipe:
-    """Load the config that a run was started with, as a recipe that continues in the same folder.
-
-    Args:
-        folder: Run folder.
-
-    Returns:
-        A recipe without keys of its own.
-    """
-    from dataclasses import replace
-
+def _load_run(folder: Path) -> Recipe:
+    """Load the config that a run was started with, as a recipe without parameters that continues in its folder."""
     from prolip.training.run_folder import read_config
 
     config = replace(read_config(folder), out=str(folder))
-    return Recipe(str(folder), f"The run in {folder}.", lambda: config)
+    return Recipe(str(folder), f"The run in {folder}.", lambda: config, is_run=True)
 
 
 def _find_recipe_file(name_or_path: str) -> Path:
@@ -237,54 +226,14 @@ def _read_docstring(path: Path) -> str:
 
 def _require_supported_type(kind: Any, name: str) -> None:
     """Raise a ValueError if the command line can't parse the type hint `kind` of the argument `name`."""
-    required_kind, _ = _split_off_none(kind)
+    required_kind = _drop_none(kind)
     if get_origin(required_kind) is not Literal and required_kind not in (bool, int, float, str):
         raise ValueError(
             f"recipe(): {name} must be a Literal, bool, int, float or str (or one of these | None), not {kind}"
         )
 
 
-def _split_off_none(kind: Any) -> tuple[Any, bool]:
-    """Split None off a type hint: int | None -> (int, True). A hint without None is returned with False."""
+def _drop_none(kind: Any) -> Any:
+    """A type hint without None: int | None -> int. Others are returned as they are."""
     members = [member for member in get_args(kind) if member is not NoneType]
-    if get_origin(kind) in (Union, UnionType) and len(members) == 1:
-        return members[0], True
-    return kind, False
-
-
-def _list_choices(kind: Any) -> list[str]:
-    """List what the command line accepts for a type hint, for the help: the choices, or the name of the type."""
-    kind, may_be_none = _split_off_none(kind)
-    if may_be_none:
-        return [*_list_choices(kind), "None"]
-    if get_origin(kind) is Literal:
-        return [str(choice) for choice in get_args(kind)]
-    return ["true", "false"] if kind is bool else [kind.__name__]
-
-
-def _parse_value(text: str, kind: Any, name: str) -> Any:
-    """Parse an argument of the command line: one of a Literal's choices, a bool, int, float, str, or None.
-
-    Args:
-        text: The value as the user wrote it.
-        kind: Type hint of the argument.
-        name: Name of the argument, for errors.
-
-    Raises:
-        ValueError: The text is no value of this type.
-    """
-    kind, may_be_none = _split_off_none(kind)
-    if may_be_none and text == "None":
-        return None
-    if get_origin(kind) is Literal:
-        choices: dict[str, Any] = {str(choice): choice for choice in get_args(kind)}
-    elif kind is bool:
-        choices, text = {"true": True, "false": False}, text.lower()
-    else:
-        try:
-            return kind(text)
-        except ValueError:
-            raise ValueError(f"{name}={text}: expected a value of type {kind.__name__}") from None
-    if text not in choices:
-        raise ValueError(f"{name}={text}: the value must be one of {', '.join(choices)}")
-    return choices[text]
+    return members[0] if get_origin(kind) in (Union, UnionType) and len(members) == 1 else kind
