@@ -5,7 +5,9 @@ import inspect
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -39,6 +41,9 @@ NAMES = {
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
 }
+
+MEASURES = ("csd", "inclusion", "containment", "kl", "log")
+"""First words of the names of measures."""
 
 METHODS = {
     "from_pretrained": "(name_or_path: 'str | Path', *, revision: 'str | None' = None, "
@@ -74,35 +79,88 @@ def test_names_of_data_and_scenes():
     assert set(data.__all__) == {
         "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation", "CombinedLoader", "ConcatSource",
         "ErrorCounts", "LabeledData", "Loader", "Preprocessor", "Sample", "SampleError", "Source", "StreamLoader",
-        "Subset", "TarStream", "TooManyBadSamplesError", "open_data", "open_labeled",
+        "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs", "occlude_center", "open_data",
+        "open_labeled",
     }  # fmt: skip
     assert set(scenes.__all__) == {
-        "Caption", "CaptionMeaning", "HARD", "ObjectPattern", "RandomDraws", "SIMPLE", "Scene", "SceneObject",
-        "Scenes", "SpatialRelation", "World", "entails", "get_world", "is_true", "is_true_caption",
-        "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain", "make_description",
-        "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
+        "Caption", "CaptionMeaning", "HARD", "ObjectPattern", "RandomDraws", "SIMPLE", "Scene", "SceneDatasetSpec",
+        "SceneObject", "Scenes", "SpatialRelation", "World", "entails", "generalize", "get_world", "is_true",
+        "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
+        "make_description", "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
+        "write_dataset",
     }  # fmt: skip
     text = (PROJECT / "docs" / "data.md").read_text()
     for name in (*data.__all__, *scenes.__all__):
         assert re.search(rf"\b{name}\b", text), f"docs/data.md doesn't mention {name}"
 
 
+ROOMS = {
+    "measures": {"find_nearest", "similarity"} | {name for name in NAMES if name.split("_")[0] in MEASURES},
+    "losses": {
+        "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
+        "siglip", "vib",
+    },
+    "model": {
+        "ImageConfig", "InitConfig", "ModelConfig", "ProLIP", "SIZES", "TextConfig", "TransformerConfig", "get_config",
+        "resize_model",
+    },
+    "preprocessing": {
+        "Augmentation", "ImagePreprocessing", "Tokenizer", "TokenizerConfig", "add_mask_token", "augment",
+        "build_clip_tokenizer", "clean_text", "draw_patch_indices", "mask_tokens", "normalize", "preprocess",
+        "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level",
+    },
+    "weights": {"LoadedModel", "export_onnx", "list_shipped_models", "make_model_card", "open_model"},
+    "zeroshot": {
+        "BPRWConfig", "FewShotSplit", "ZERO_SHOT_CONFIG", "class_std_filter", "embed_classes", "embed_prompts",
+        "few_shot_config", "few_shot_weights", "fit_prompt_weights", "global_std_filter", "global_top_k_filter",
+        "imagenet_class_names", "imagenet_templates", "make_prompt_texts", "read_class_names", "read_templates",
+        "single_template_weights", "split_few_shot", "threshold_filter", "top_k_filter", "uniform_weights",
+        "zero_shot_weights",
+    },
+}  # fmt: skip
+"""Names that the rooms export: what docs and users import from them."""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_names_of_rooms(room):
+    package = import_module(f"prolip.{room}")
+    assert set(package.__all__) == ROOMS[room]
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec(f"from prolip.{room} import nothing")
+
+
+@pytest.mark.parametrize("room", ["", *ROOMS])
+def test_type_checkers_see_the_same_names(room):
+    """The imports under TYPE_CHECKING are those that happen at run time."""
+    package = import_module(f"prolip.{room}".rstrip("."))
+    block = next(
+        node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)
+    )
+    seen = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert sorted(seen) == package.__all__
+    for name, module in seen.items():
+        assert getattr(package, name) is getattr(import_module(module), name)
+
+
+def test_no_exported_name_is_a_module():
+    """`prolip.model.create` is a module: importing it would replace an exported function of that name."""
+    for room in ("", *ROOMS, "data", "scenes"):
+        package = import_module(f"prolip.{room}".rstrip("."))
+        assert set(package.__all__).isdisjoint(module.name for module in iter_modules(package.__path__)), room
+
+
 def test_every_public_name_is_documented():
-    for name in prolip.__all__:
-        assert inspect.getdoc(getattr(prolip, name)), name
+    for room in ("", *ROOMS):
+        package = import_module(f"prolip.{room}".rstrip("."))
+        for name in package.__all__:
+            assert inspect.getdoc(getattr(package, name)), f"{room}: {name}"
 
 
 def test_every_public_name_is_explained_somewhere():
     pages = " ".join(page.read_text() for page in (PROJECT / "docs").glob("*.md"))
     for name in prolip.__all__:
         assert f"`{name.removesuffix('_matrix')}`" in pages, name
-
-
-def test_type_checkers_see_the_same_names():
-    tree = ast.parse((PROJECT / "src" / "prolip" / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.asname: node.module for node in block.body for alias in node.names}
-    assert seen == prolip._HOME
 
 
 def test_names_are_listed_and_wrong_ones_are_refused():
@@ -113,4 +171,11 @@ def test_names_are_listed_and_wrong_ones_are_refused():
 
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, prolip; assert 'torch' not in sys.modules; prolip.csd; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_a_room_does_not_import_torch():
+    """So that a module of configs and choices, which `--help` needs, can be in any of these rooms."""
+    rooms = ", ".join(f"prolip.{room}" for room in ROOMS)
+    code = f"import sys, {rooms}; assert not {{'torch', 'numpy'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,7 +1,8 @@
 """Image and text embeddings that know what they don't know. The public names, resolved when first used."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from prolip.gaussian import Gaussian as Gaussian
@@ -23,46 +24,32 @@ if TYPE_CHECKING:
     from prolip.model.prolip import ProLIP as ProLIP
     from prolip.weights.load import load as load
     from prolip.weights.onnx import export_onnx as export_onnx
+else:
+    from prolip.lazy import export_lazily
 
-__version__ = "0.1.0"
-
-_HOME = {
-    "Gaussian": "prolip.gaussian",
-    "ProLIP": "prolip.model.prolip",
-    "containment": "prolip.measures.public",
-    "containment_matrix": "prolip.measures.public",
-    "create": "prolip.model.create",
-    "csd": "prolip.measures.public",
-    "csd_matrix": "prolip.measures.public",
-    "export_onnx": "prolip.weights.onnx",
-    "inclusion": "prolip.measures.public",
-    "inclusion_matrix": "prolip.measures.public",
-    "kl_divergence": "prolip.measures.public",
-    "kl_standard": "prolip.measures.public",
-    "load": "prolip.weights.load",
-    "log_containment": "prolip.measures.public",
-    "log_containment_matrix": "prolip.measures.public",
-    "log_density": "prolip.measures.public",
-    "log_density_matrix": "prolip.measures.public",
-    "log_inclusion": "prolip.measures.public",
-    "log_inclusion_matrix": "prolip.measures.public",
-}
-
-__all__ = sorted(_HOME)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first access (PEP 562): `import prolip` doesn't import torch.
-
-    The value is stored in the module's globals, so that this runs once per name.
-    """
-    if name not in _HOME:
-        raise AttributeError(f"module 'prolip' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Names of the module, including public names that have not been resolved yet: for `dir` and completion."""
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__, __all__ = export_lazily(
+        __name__,
+        {
+            "gaussian": ["Gaussian"],
+            "measures.public": [
+                "containment",
+                "containment_matrix",
+                "csd",
+                "csd_matrix",
+                "inclusion",
+                "inclusion_matrix",
+                "kl_divergence",
+                "kl_standard",
+                "log_containment",
+                "log_containment_matrix",
+                "log_density",
+                "log_density_matrix",
+                "log_inclusion",
+                "log_inclusion_matrix",
+            ],
+            "model.create": ["create"],
+            "model.prolip": ["ProLIP"],
+            "weights.load": ["load"],
+            "weights.onnx": ["export_onnx"],
+        },
+    )

@@ -7,6 +7,8 @@ from prolip.data.open import open_data
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError
 from prolip.data.source import AnnotatedSource, CaptionAnnotation, ConcatSource, Source, Subset
+from prolip.data.sources.foreground import occlude_center
+from prolip.data.sources.hierarimgs import build_hierarimgs
 from prolip.data.sources.labeled import LabeledData, open_labeled
 from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
@@ -29,6 +31,8 @@ __all__ = [
     "Subset",
     "TarStream",
     "TooManyBadSamplesError",
+    "build_hierarimgs",
+    "occlude_center",
     "open_data",
     "open_labeled",
 ]

@@ -1,1 +1,41 @@
 """Preprocessing: images to pixels, augmentation, text cleaning, tokenizers, masking."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prolip.preprocessing.augmentation import Augmentation as Augmentation
+    from prolip.preprocessing.augmentation import augment as augment
+    from prolip.preprocessing.images import ImagePreprocessing as ImagePreprocessing
+    from prolip.preprocessing.images import normalize as normalize
+    from prolip.preprocessing.images import preprocess as preprocess
+    from prolip.preprocessing.images import read_image as read_image
+    from prolip.preprocessing.images import resize_and_crop as resize_and_crop
+    from prolip.preprocessing.masking import draw_patch_indices as draw_patch_indices
+    from prolip.preprocessing.masking import mask_tokens as mask_tokens
+    from prolip.preprocessing.text_cleaning import clean_text as clean_text
+    from prolip.preprocessing.tokenizer import Tokenizer as Tokenizer
+    from prolip.preprocessing.tokenizer import TokenizerConfig as TokenizerConfig
+    from prolip.preprocessing.tokenizer import add_mask_token as add_mask_token
+    from prolip.preprocessing.tokenizer_builders import build_clip_tokenizer as build_clip_tokenizer
+    from prolip.preprocessing.tokenizer_builders import read_clip_merges as read_clip_merges
+    from prolip.preprocessing.tokenizer_builders import train_bpe as train_bpe
+    from prolip.preprocessing.tokenizer_builders import train_word_level as train_word_level
+else:
+    from prolip.lazy import export_lazily
+
+    __getattr__, __dir__, __all__ = export_lazily(
+        __name__,
+        {
+            "augmentation": ["Augmentation", "augment"],
+            "images": ["ImagePreprocessing", "normalize", "preprocess", "read_image", "resize_and_crop"],
+            "masking": ["draw_patch_indices", "mask_tokens"],
+            "text_cleaning": ["clean_text"],
+            "tokenizer": ["Tokenizer", "TokenizerConfig", "add_mask_token"],
+            "tokenizer_builders": [
+                "build_clip_tokenizer",
+                "read_clip_merges",
+                "train_bpe",
+                "train_word_level",
+            ],
+        },
+    )

@@ -10,12 +10,14 @@ from prolip.scenes.captions import (
     make_caption_chain,
     make_description,
 )
+from prolip.scenes.generalization import generalize
 from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, entails, is_true
 from prolip.scenes.parsing import parse_caption
 from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.rendering import render, render_masks
 from prolip.scenes.source import Scenes, make_tokenizer
 from prolip.scenes.world import HARD, SIMPLE, Scene, SceneObject, World, get_world
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 __all__ = [
     "HARD",
@@ -25,11 +27,13 @@ __all__ = [
     "ObjectPattern",
     "RandomDraws",
     "Scene",
+    "SceneDatasetSpec",
     "SceneObject",
     "Scenes",
     "SpatialRelation",
     "World",
     "entails",
+    "generalize",
     "get_world",
     "is_true",
     "is_true_caption",
@@ -43,6 +47,7 @@ __all__ = [
     "probability",
     "render",
     "render_masks",
+    "write_dataset",
 ]
 
 
