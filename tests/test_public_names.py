@@ -40,6 +40,8 @@ NAMES = {
     "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "train": "(config: 'TrainConfig | str | PathLike[str]', overrides: 'Mapping[str, object] | None' = None, *, "
+    "resume: 'bool' = False, **values: 'object') -> 'Path'",
 }
 
 MEASURES = ("csd", "inclusion", "containment", "kl", "log")
@@ -108,6 +110,10 @@ ROOMS = {
         "Augmentation", "ImagePreprocessing", "Tokenizer", "TokenizerConfig", "add_mask_token", "augment",
         "build_clip_tokenizer", "clean_text", "draw_patch_indices", "mask_tokens", "normalize", "preprocess",
         "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level",
+    },
+    "training": {
+        "CheckpointConfig", "DataConfig", "HeldOutConfig", "LogConfig", "MaskingConfig", "ModelSpec", "NonFinitePolicy",
+        "OptimizerConfig", "ParallelConfig", "Stage", "TrainConfig", "load_recipe", "read_metrics", "train",
     },
     "weights": {"LoadedModel", "export_onnx", "list_shipped_models", "make_model_card", "open_model"},
     "zeroshot": {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prolip.measures.public import log_inclusion_matrix as log_inclusion_matrix
     from prolip.model.create import create as create
     from prolip.model.prolip import ProLIP as ProLIP
+    from prolip.training.public import train as train
     from prolip.weights.load import load as load
     from prolip.weights.onnx import export_onnx as export_onnx
 else:
@@ -49,6 +50,7 @@ else:
             ],
             "model.create": ["create"],
             "model.prolip": ["ProLIP"],
+            "training.public": ["train"],
             "weights.load": ["load"],
             "weights.onnx": ["export_onnx"],
         },

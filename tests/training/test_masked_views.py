@@ -289,5 +289,5 @@ def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
 
 
 def test_data_without_general_captions_says_what_to_do():
-    with pytest.raises(ValueError, match=r"masking\.method=general"):
+    with pytest.raises(ValueError, match=r"masking\.method is general.*--masking\.method mask"):
         draw(masking=MaskingConfig(method="general"))

@@ -191,7 +191,7 @@ def test_wandb_without_a_key_is_a_sentence(tmp_path, monkeypatch):
             raise self.Error("No API key configured.\n  Use `wandb login` to log in.")
 
     monkeypatch.setitem(sys.modules, "wandb", Strict())
-    wanted = "^log.wandb_project=.*: No API key configured. Use .* in.*WANDB_MODE=offline$"
+    wanted = "^log.wandb_project .*: No API key configured. Use .* in.*WANDB_MODE=offline$"
     with pytest.raises(ValueError, match=wanted):
         MetricWriter(tmp_path, LogConfig(tensorboard=False, wandb_project="pictures"), {}, 0)
 

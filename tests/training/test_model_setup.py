@@ -58,7 +58,7 @@ def test_choices_of_a_fresh_model():
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"size": "nano"}, "need a tokenizer: set model.tokenizer"),
+        ({"size": "nano"}, "need a tokenizer: set --model.tokenizer"),
         ({"size": "huge", "tokenizer": "scenes"}, "size 'huge'"),
         (
             {"size": "nano", "tokenizer": "scenes", "contrastive_loss": "softmax", "init_logit_bias": 1.0},

@@ -52,7 +52,7 @@ def test_stop_names_term_step_and_samples():
     guard.add(numbers(step=6))
     guard.add(numbers(step=7, terms=(1.0, NAN), rows=(True, False)))
     with pytest.raises(
-        FloatingPointError, match=r"step 7: inclusion is nan; .*not finite: dog.*nonfinite.action=skip"
+        FloatingPointError, match=r"step 7: inclusion is nan; .*not finite: dog.*--nonfinite.action skip"
     ):
         guard.check(nn.Linear(1, 1))
 

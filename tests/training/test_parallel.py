@@ -344,8 +344,8 @@ def test_the_device_of_a_process(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cuda", "=cuda, but .*parallel.device=cpu"),
-        ("cuda:0", "=cuda:0, but PyTorch finds no GPU"),
+        ("cuda", " is cuda, but .*--device cpu"),
+        ("cuda:0", " is cuda:0, but PyTorch finds no GPU"),
         *(
             (name, rf" must be cpu, cuda or cuda:N .* not {name!r}")
             for name in ("foo", "meta", "cuda:", "cuda:x", "")

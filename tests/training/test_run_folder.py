@@ -59,7 +59,7 @@ def test_a_new_or_an_empty_folder_is_a_place(tmp_path, config):
 
 def test_a_file_in_the_way_is_a_sentence(tmp_path, config):
     (tmp_path / "run").write_text("")
-    with pytest.raises(ValueError, match=r"run is a file.*out="):
+    with pytest.raises(ValueError, match=r"run is a file.*--out"):
         require_usable_folder(tmp_path / "run", config, resume=False)
 
 
@@ -75,7 +75,7 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path, config):
 )
 def test_a_folder_of_other_things_is_left_alone(tmp_path, config, resume, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=r"holds other files.*out="):
+    with pytest.raises(ValueError, match=r"holds other files.*--out"):
         require_usable_folder(tmp_path, config, resume)
     assert not is_run(tmp_path)
 
@@ -281,7 +281,7 @@ def test_a_run_of_the_old_format_is_refused_with_both_versions(tmp_path, config,
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["version"] == run_folder.VERSION == 2
     (tmp_path / "config.json").write_text(json.dumps({**content, "version": 1, "config": {"batch": 8}}))
-    message = f"{tmp_path} has run format 1; this version of prolip reads format 2. .*out="
+    message = f"{tmp_path} has run format 1; this version of prolip reads format 2. .*--out"
     with pytest.raises(ValueError, match=message):
         read_config(tmp_path)
     with pytest.raises(ValueError, match=message):

@@ -88,5 +88,5 @@ def test_shipped_model_is_small_and_has_a_card():
     assert sum(path.stat().st_size for path in folder.iterdir()) < 4e6
     card = (folder / "README.md").read_text()
     assert f'prolip.load("{NAME}")' in card
-    assert "prolip train miniature scale=hour seed=0" in card
+    assert "prolip train miniature --scale hour --seed 0" in card
     assert list_shipped_models() == [NAME]

@@ -93,7 +93,7 @@ class DataConfig:
     """Which caption of a sample that has several: random, first, longest."""
     token_dropout: float = 0.0
     """Fraction of captions that lose a random part, from none to three quarters, of their tokens. Masked views with
-    dropped tokens (masking.method=drop) then look like other captions."""
+    dropped tokens (masking.method drop) then look like other captions."""
     augment: bool = True
     """False: images are preprocessed as for evaluation."""
     augmentation: Augmentation = field(default_factory=Augmentation)

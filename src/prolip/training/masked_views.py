@@ -119,7 +119,7 @@ def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> No
     """
     if masking.method == "mask" and tokenizer.mask_id is None:
         raise ValueError(
-            "the tokenizer has no mask token: set masking.method=drop, or add one with "
+            "the tokenizer has no mask token: set --masking.method drop, or add one with "
             "prolip.preprocessing.tokenizer.add_mask_token"
         )
 
@@ -137,9 +137,9 @@ def _select_general_captions(
     """
     if general_ids is None:
         raise ValueError(
-            "masking.method=general, but the data has no more general captions. scenes have them with general=true, "
+            "masking.method is general, but the data has no more general captions. scenes have them with general=true, "
             "other samples in a list `general` of their json, next to their captions (docs/data.md). Otherwise set "
-            "masking.method=mask or masking.method=drop"
+            "--masking.method mask or --masking.method drop"
         )
     selected = rows[(general_ids[rows] != tokenizer.pad_id).any(dim=1).numpy()]
     return selected, general_ids[selected]

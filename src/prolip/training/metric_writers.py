@@ -199,7 +199,7 @@ class _WandbWriter:
         except wandb.Error as error:  # no API key, no network, no such project
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
-                f"log.wandb_project={project}: {reason}. Run `wandb login`, or set the environment variable "
+                f"log.wandb_project {project}: {reason}. Run `wandb login`, or set the environment variable "
                 "WANDB_MODE=offline"
             ) from error
 
@@ -251,6 +251,6 @@ def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 return
             raise ValueError(
                 f"{path}, line {number}, is not a JSON object with a step: the file is damaged. Delete that line (only "
-                "its metrics are lost), or train into another folder with out=..."
+                "its metrics are lost), or train into another folder with --out"
             ) from None
         yield line, raw + b"\n"

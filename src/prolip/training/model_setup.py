@@ -55,8 +55,8 @@ def _make_new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
     """
     if spec.tokenizer is None:
         raise ValueError(
-            "new weights need a tokenizer: set model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
-            "(the paper's is timm/ViT-B-16-SigLIP), or set model.pretrained"
+            "new weights need a tokenizer: set --model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
+            "(the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
         )
     if spec.size not in SIZES:
         raise ValueError(f"model.size: unknown size {spec.size!r}; the sizes are {', '.join(SIZES)}")
@@ -73,7 +73,7 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
     config = get_config(spec.size, tokenizer_config).with_uncertainty(spec.uncertainty)
     if spec.contrastive_loss == "softmax" and spec.init_logit_bias is not None:
         raise ValueError(
-            "model.init_logit_bias can't be set with model.contrastive_loss=softmax, which has no bias: remove it"
+            "model.init_logit_bias can't be set with model.contrastive_loss softmax, which has no bias: remove it"
         )
     init = config.init
     init = init if spec.init_scale is None else replace(init, scale=spec.init_scale)
@@ -109,7 +109,7 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
     if model.tokenizer is None:
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
         raise ValueError(
-            f"{pretrained} has no tokenizer{reason}: set model.tokenizer to a folder, a tokenizer.json or a hub id"
+            f"{pretrained} has no tokenizer{reason}: set --model.tokenizer to a folder, a tokenizer.json or a hub id"
         )
     if model.config.deterministic:
         model, _ = make_probabilistic(model, generator)
@@ -132,7 +132,7 @@ def _require_model_folder(pretrained: str) -> None:
     if is_checkpoint or (is_run(path) and not (path / MODEL).is_dir()):
         raise ValueError(
             f"model.pretrained: {pretrained} has no model folder. Export one with "
-            f"`prolip export {shlex.quote(pretrained)} OUT`, then set model.pretrained=OUT"
+            f"`prolip export {shlex.quote(pretrained)} OUT`, then set --model.pretrained OUT"
         )
 
 

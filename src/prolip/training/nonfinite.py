@@ -113,14 +113,14 @@ class NonFiniteMonitor:
         ]
         if self._policy.action == "stop":
             raise FloatingPointError(
-                f"{messages[0]}. The weights were not changed. Lower optimizer.lr, set optimizer.grad_clip_norm, or "
-                "skip such steps with nonfinite.action=skip"
+                f"{messages[0]}. The weights were not changed. Lower --optimizer.lr, set --optimizer.grad-clip-norm, "
+                "or skip such steps with --nonfinite.action skip"
             )
         if self.skipped_steps > self._policy.max_skipped_steps:
             raise FloatingPointError(
                 f"{messages[-1]}. {self.skipped_steps} steps were skipped, more than nonfinite.max_skipped_steps = "
-                f"{self._policy.max_skipped_steps}. Lower optimizer.lr, set optimizer.grad_clip_norm, or raise this "
-                "limit"
+                f"{self._policy.max_skipped_steps}. Lower --optimizer.lr, set --optimizer.grad-clip-norm, or raise "
+                "this limit"
             )
         return [f"{message}: step skipped" for message in messages]
 

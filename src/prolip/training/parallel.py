@@ -110,7 +110,7 @@ def _choose_device(name: str | None) -> torch.device:
     if match is None:
         raise ValueError(f"parallel.device must be cpu, cuda or cuda:N (N from 0), not {name!r}")
     if not num_gpus:
-        raise ValueError(f"parallel.device={name}, but PyTorch finds no GPU: set parallel.device=cpu")
+        raise ValueError(f"parallel.device is {name}, but PyTorch finds no GPU: set --device cpu")
     number = int(match[2] or os.environ.get("LOCAL_RANK", "0"))
     if number >= num_gpus:
         raise ValueError(
@@ -163,7 +163,7 @@ def _shard_towers(model: ProLIP, blocks: list[Block], device: torch.device) -> N
     """
     if not distributed.is_distributed():
         raise ValueError(
-            "parallel.strategy=fsdp shards weights over processes: start at least two with "
+            "parallel.strategy fsdp shards weights over processes: start at least two with "
             "`torchrun --nproc-per-node 2 -m prolip train ...`"
         )
     from torch.distributed.fsdp import fully_shard

@@ -88,7 +88,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # POSIX allows either error for a lock that is held
             raise ValueError(
-                f"another process is training in {folder}: wait for it, or choose another folder with out=..."
+                f"another process is training in {folder}: wait for it, or choose another folder with --out"
             ) from None
         except OSError:
             pass  # the file system has no locks
@@ -128,7 +128,7 @@ def read_config(folder: Path) -> TrainConfig:
     if run_json.get("version") != VERSION:
         raise ValueError(
             f"{folder} has run format {run_json.get('version')}; this version of prolip reads format {VERSION}. Use "
-            "the version that wrote it, or start a new run with out=..."
+            "the version that wrote it, or start a new run with --out"
         )
     missing = sorted(set(TrainConfig().to_dict()) - set(run_json["config"]))
     if missing:
@@ -165,25 +165,25 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
         resume: Whether a run in the folder is to be continued.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file, but a run needs its own folder: choose another with out=...")
+        raise ValueError(f"{folder} is a file, but a run needs its own folder: choose another with --out")
     if not is_run(folder):
         if folder.exists() and any(not _is_lock_or_temporary(path) for path in folder.iterdir()):
             raise ValueError(
-                f"{folder} holds other files, but a run needs its own folder: choose another with out=..."
+                f"{folder} holds other files, but a run needs its own folder: choose another with --out"
             )
         return
     if not any((folder / CHECKPOINTS).glob("step-*")):
         return  # nothing was saved yet
     if not resume:
         raise ValueError(
-            f"{folder} already holds a run: continue it with --resume, or choose another folder with out=..."
+            f"{folder} already holds a run: continue it with --resume, or choose another folder with --out"
         )
     changed = compare_configs(read_config(folder).to_dict(), config.to_dict())
     if changed:
         changes = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
         raise ValueError(
-            f"{folder} holds a run with another config: {changes}. Undo these changes, or start a new run with out=... "
-            f"(from these weights: `prolip export {shlex.quote(str(folder))} OUT`, then model.pretrained=OUT)"
+            f"{folder} holds a run with another config: {changes}. Undo these changes, or start a new run with --out "
+            f"(from these weights: `prolip export {shlex.quote(str(folder))} OUT`, then --model.pretrained OUT)"
         )
 
 

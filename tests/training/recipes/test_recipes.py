@@ -210,7 +210,7 @@ def test_parameters_may_be_none(tmp_path):
     assert [recipe.build_config(values).seed for values in given] == [0, 5, 7]
     for values, message in (
         ({"a": "many"}, "a must be a whole number"),
-        ({"b": "y"}, "b must be one of 'x'"),
+        ({"b": "y"}, "^b .*'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             recipe.build_config(values)
@@ -240,7 +240,7 @@ def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
         ("def recipe():\n    return 3", {}, "must return a TrainConfig, not int"),
         ("def recipe(n):\n    return n", {}, "the argument n of recipe.. needs a default"),
         ("def recipe(:", {}, "line 1"),
-        (OWN, {"level": 3}, "level 3 is not one of .1, 2."),
+        (OWN, {"level": 3}, "^level .*1, 2"),
         (OWN, {"quick": "maybe"}, "quick must be true or false"),
         (OWN, {"rate": "fast"}, "rate must be a number"),
         (OWN, {"lvel": 3}, "there is no key 'lvel'; did you mean 'level'"),

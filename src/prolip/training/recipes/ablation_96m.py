@@ -2,8 +2,8 @@
 
 On 8 GPUs, for any row:
 
-    torchrun --nproc-per-node 8 -m prolip train ablation_96m row=prolip \\
-        data.source='/data/cc3m /data/cc12m /data/redcaps'
+    torchrun --nproc-per-node 8 -m prolip train ablation_96m --row prolip \\
+        --data.source /data/cc3m /data/cc12m /data/redcaps
 
 The paper's table of ablations, with the row's name here:
 
@@ -37,7 +37,11 @@ CLIP_SCALE = 1 / 0.07
 
 
 def recipe(row: Row = "prolip") -> TrainConfig:
-    """The run of a row of the table; its folder is runs/ablation_96m/ROW."""
+    """The run of a row of the table; its folder is runs/ablation_96m/ROW.
+
+    Args:
+        row: What is trained, as in the table above.
+    """
     return TrainConfig(
         out=f"runs/ablation_96m/{row}",
         samples=96_000_000,

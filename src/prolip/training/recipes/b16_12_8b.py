@@ -3,7 +3,7 @@
 On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m prolip train b16_12_8b data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
+        -m prolip train b16_12_8b --data.source 'pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
 781,250 steps. It differs from b16_1_28b in its length, and in eps -20 and c 1000 ("if not specified").
 

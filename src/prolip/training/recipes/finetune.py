@@ -3,7 +3,8 @@
 On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m prolip train finetune pretrained=siglip-b16 data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
+        -m prolip train finetune --pretrained siglip-b16 \\
+        --data.source 'pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
 The paper's comparison of fine-tuned models (and ImageNet before, where the resolution may have been another):
 
@@ -34,7 +35,11 @@ HUB_IDS = {
 def recipe(
     pretrained: Literal["siglip-b16", "siglip-l16", "siglip-so400m", "clip-h14"] = "siglip-b16",
 ) -> TrainConfig:
-    """The run that fine-tunes one of `HUB_IDS`; its folder is runs/finetune/PRETRAINED."""
+    """The run that fine-tunes a model; its folder is runs/finetune/PRETRAINED.
+
+    Args:
+        pretrained: The model, as in the table above.
+    """
     return TrainConfig(
         out=f"runs/finetune/{pretrained}",
         samples=1_280_000_000,

@@ -3,7 +3,7 @@
 On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m prolip train long data.source='/data/sharegpt4v /data/datacomp' data.weights='1 1'
+        -m prolip train long --data.source /data/sharegpt4v /data/datacomp --data.weights 1 1
 
 256 samples a GPU. The first 20 text positions and those of [UNC] and [CLS] are kept, the others stretched. The model
 keeps the release's forward pass (padding attended), in which its weights were trained.

@@ -1,8 +1,8 @@
 """The paper in miniature: a model of 0.28M parameters learns procedural scenes in minutes on two cores.
 
     prolip train miniature
-    prolip train miniature scale=hour seed=1
-    prolip train miniature variant=mask
+    prolip train miniature --scale hour --seed 1
+    prolip train miniature --variant mask
     torchrun --nproc-per-node 2 -m prolip train miniature
 
 Not a recipe of the paper. docs/miniature.md reports what was tried and what came out.
@@ -18,7 +18,7 @@ It has four stages:
 The scale stays near 10: with a larger one cosines may be small, and then variances, not distances, decide what includes
 what. The inclusion terms have larger weights than the paper's, which need a longer run.
 
-A masked text is a true, more general caption (variant=prolip). Each other variant changes one thing:
+A masked text is a true, more general caption (variant prolip). Each other variant changes one thing:
 
     mask             the paper's masking: three of four tokens become [MASK]
     drop             three of four tokens are dropped, and some tokens of half of all captions: no lexicon
@@ -26,8 +26,8 @@ A masked text is a true, more general caption (variant=prolip). Each other varia
     no-inclusion, image-in-text, whole-in-masked      only the named terms of the inclusion loss
     ppcl-alone, pml-alone      no softmax before, no inclusion terms: each loss by itself
 
-samples and batch_size are keys of this recipe, because the stages and the initial logit bias, -ln(batch size), depend
-on them.
+samples and batch_size are parameters of this recipe, because the stages and the initial logit bias, -ln(batch size),
+depend on them.
 """
 
 import math
@@ -70,8 +70,8 @@ def recipe(
     """The run of a variant. Its folder is runs/miniature, followed by -VARIANT and -LEVEL where these are no defaults.
 
     Args:
-        variant: What is changed, as the description of this file says.
-        scale: Length of the run, see `SAMPLES`.
+        variant: What is changed, as described above.
+        scale: Length of the run: 250,000, 1,200,000 or 12,000,000 samples.
         level: Difficulty of the scenes.
         samples: Samples seen in total; None: those of `scale`.
         batch_size: Samples per step.
