@@ -22,3 +22,27 @@ Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "bri
 
 StartPoint = Literal["random", "clean"]
 """Start of PGD: a random point within epsilon of the image, or the image itself."""
+
+Modality = Literal["image", "text"]
+"""What an embedding is of."""
+
+Variances = Literal["full", "trace"]
+"""full: the log-variance of every dimension. trace: only the sum of the variances, which is all that CSD needs."""
+
+Precision = Literal["float32", "float16"]
+"""Data type of stored means. float16 halves their size and keeps three significant digits."""
+
+Engine = Literal["local", "ray"]
+"""local: in this process. ray: on the cluster of RAY_ADDRESS, or with Ray on this machine."""
+
+SceneWorld = Literal["simple", "hard"]
+"""Named worlds of scenes, as in scenes:simple and scenes:hard."""
+
+FilterCriterion = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
+"""Scores by which image-text pairs are ranked (filtering/criteria.py)."""
+
+DuplicateKind = Literal["images", "captions", "both"]
+"""images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
+
+FilterOutput = Literal["ids", "parquet", "shards"]
+"""ids: the uids in DataComp's format. parquet: a table of the kept samples. shards: tars of them."""

@@ -168,12 +168,10 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     known_by_word = {other.strip("-"): other for other in known}
     word = name.strip("-")
-    near = get_close_matches(word, known_by_word, n=2, cutoff=0.7)
-    longer = [
-        other for other in known_by_word if len(word) > 3 and word in other
-    ]  # --bad of --max-bad-fraction
-    near = [known_by_word[other] for other in dict.fromkeys([*near, *longer])][:2]
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    near = get_close_matches(word, known_by_word, n=1, cutoff=0.7)
+    if not near and len(word) > 3:
+        near = [other for other in known_by_word if word in other][:2]  # --bad-fraction: --max-bad-fraction
+    return f"did you mean {' or '.join(known_by_word[other] for other in near)}?" if near else ""
 
 
 def build_dataclass(cls: type, values: object, name: str) -> Any:
@@ -205,17 +203,35 @@ def build_dataclass(cls: type, values: object, name: str) -> Any:
 
 
 def require_literals(config: Any) -> None:
-    """Raise ValueError if a field whose type is a Literal or bool holds another value.
+    """Raise ValueError if a field whose type is bool, a Literal, or a tuple of Literals, or None, holds another value.
 
     Args:
         config: A dataclass instance.
     """
     for name, hint in _get_field_hints(config):
-        if hint is bool:
-            if not isinstance(getattr(config, name), bool):
-                raise ValueError(f"{name} must be true or false, not {getattr(config, name)!r}")
-        elif get_origin(hint) is Literal:
-            require_choice(getattr(config, name), get_args(hint), name)
+        value, members = getattr(config, name), union_members(hint)
+        if hint is bool and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, not {value!r}")
+        if value is None and NoneType in members:
+            continue
+        for member in members:
+            if get_origin(member) is Literal:
+                require_choice(value, get_args(member), name)
+            elif get_origin(member) is tuple and get_origin(choice := get_args(member)[0]) is Literal:
+                for element in value:
+                    require_choice(element, get_args(choice), name)
+
+
+def make_tuples(config: Any) -> None:
+    """Turn lists in fields that hold tuples into tuples, in place: for `__post_init__` of a frozen config.
+
+    Args:
+        config: A dataclass instance.
+    """
+    for name, hint in _get_field_hints(config):
+        value = getattr(config, name)
+        if isinstance(value, list) and any(get_origin(member) is tuple for member in union_members(hint)):
+            object.__setattr__(config, name, tuple(value))
 
 
 def require_field_types(config: Any) -> None:

@@ -1,5 +1,6 @@
 """Options of commands, made from functions and configs."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -7,7 +8,7 @@ import pytest
 from tyro.conf import Positional, arg
 
 from prolip import cli
-from prolip.cli.parser import iter_flat_options, run_command
+from prolip.cli.parser import _strip_annotations, iter_flat_options, run_command
 from prolip.configs import Advanced
 
 COMMANDS = {
@@ -117,7 +118,10 @@ def test_flags_of_all_commands_have_one_type():
         for option in iter_flat_options(command):
             flag = option.flags[0].removeprefix("--").replace("-", "_")
             if flag in shared:
-                kind = str(option.hint).replace("typing.", "").replace("Optional", "").replace("| None", "")
-                kinds = {word for word in ("int", "str", "bool", "Literal") if word in kind}
-                found.setdefault(flag, {}).setdefault(frozenset(kinds), []).append(name)
+                words = set(re.findall(r"\w+", str(_strip_annotations(option.hint)))) - {
+                    "None",
+                    "Optional",
+                    "typing",
+                }
+                found.setdefault(flag, {}).setdefault(frozenset(words), []).append(name)
     assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}

@@ -140,7 +140,9 @@ def iter_options(owner: Callable[..., Any]) -> Iterator[Option]:
         return
     for name, parameter in inspect.signature(owner).parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
-        yield Option(name=name, hint=hints[name], default=default, help=docs.get(name, ""), is_advanced=False)
+        metadata = getattr(hints[name], "__metadata__", ())
+        text = docs.get(name) or next((m.help for m in metadata if getattr(m, "help", None)), "")
+        yield Option(name=name, hint=hints[name], default=default, help=text, is_advanced=False)
 
 
 def iter_flat_options(command: Callable[..., Any]) -> Iterator[Option]:
