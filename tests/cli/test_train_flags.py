@@ -156,6 +156,13 @@ def test_invalid_values_exit_with_2_and_a_reason(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_parameter_without_a_type_has_that_of_its_default():
+    recipe = Recipe("it", "", lambda times=2: replace(CONFIG, seed=times))
+    assert train_flags.parse_flags(recipe, ["--times", "3"]).seed == 3
+    with pytest.raises(SystemExit):
+        train_flags.parse_flags(recipe, ["--times", "few"])
+
+
 def test_flags_do_not_add_stages():
     with pytest.raises(ValueError, match="no initial stages"):
         train_flags.parse_flags(Recipe("it", "", lambda: TrainConfig()), ["--initial-stages.0.samples", "64"])

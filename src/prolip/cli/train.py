@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prolip.cli.parser import HELP_WORDS
+
 TRAIN_HELP = """usage: prolip train RECIPE [--resume] [flags]
 
 Train a model with a recipe: a name below, a .py file, or the folder of a run to resume.
@@ -30,8 +32,7 @@ def train(args: list[str]) -> None:
     """
     from prolip.training import recipes
 
-    help_words = ("-h", "--help", "--help-all")
-    words = [word for word in args if word not in (*help_words, "--resume")]
+    words = [word for word in args if word not in (*HELP_WORDS, "--resume")]
     if not words:
         print(TRAIN_HELP)
         for name in recipes.list_recipes():
@@ -43,7 +44,7 @@ def train(args: list[str]) -> None:
 
     from prolip.cli import train_flags
 
-    if any(word in help_words for word in args):
+    if any(word in HELP_WORDS for word in args):
         train_flags.print_help(recipe, words[1:], is_complete="--help-all" in args)
         raise SystemExit(0)
     config = train_flags.parse_flags(recipe, words[1:])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, make_dataclass
-from functools import wraps
+from inspect import Parameter, Signature
 from types import NoneType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import arg
 
+from prolip.cli.parser import iter_options
 from prolip.configs import union_members
 from prolip.training.config import TrainConfig
 from prolip.training.overrides import (
@@ -69,27 +68,33 @@ def print_help(recipe: Recipe, words: Sequence[str], *, is_complete: bool) -> No
     print(f"{recipe.doc}\n")
     if is_complete:
         _print_tyro_help(_make_view(recipe, config, ()), prog)
-        print("\nThe flags of every run, with the values of this recipe:\n")
+        print("\nThe options of every run, with the values of this recipe:\n")
         _print_tyro_help(TrainConfig, prog, default=config)
     else:
         _print_tyro_help(_make_view(recipe, config, COMMON_KEYS), prog)
-        print(f"All flags: {prog} --help-all")
+        print(f"All options: {prog} --help-all")
 
 
 def _parse_parameters(recipe: Recipe, words: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     """The config for the values of the recipe's own parameters among some words, and all other words."""
-    capture, prog = _capture_arguments(recipe.make), f"prolip train {recipe.name}"
+    capture, prog = _capture_arguments(recipe), f"prolip train {recipe.name}"
     values, rest = tyro.cli(capture, args=words, prog=prog, add_help=False, return_unknown_args=True)
     return recipe.build_config(values), rest
 
 
-def _capture_arguments(make: Callable[..., Any]) -> Callable[..., dict[str, object]]:
-    """A function with the signature and the docstring of another that returns its arguments."""
+def _capture_arguments(recipe: Recipe) -> Callable[..., dict[str, object]]:
+    """A function with the parameters and the docstring of a recipe's function that returns its arguments."""
 
-    @wraps(make)
     def capture(**values: object) -> dict[str, object]:
         return values
 
+    capture.__doc__ = recipe.make.__doc__
+    capture.__annotations__ = {name: kind for name, (kind, _) in recipe.parameters.items()}
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in recipe.parameters.items()
+    ]
+    capture.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return capture
 
 
@@ -182,7 +187,11 @@ def _suggest(key: str, value: str, hints: Mapping[str, Any]) -> str:
     if is_missing_stage(key, list(hints)):
         return "this recipe has no initial stages; stages are added in a recipe file"
     similar = [_format_flag(name, value, hints[name]) for name in find_similar_keys(key, list(hints))]
-    return f"did you mean {' or '.join(similar)}?" if similar else "prolip train RECIPE --help-all lists the options"
+    return (
+        f"did you mean {' or '.join(similar)}?"
+        if similar
+        else "prolip train RECIPE --help-all lists the options"
+    )
 
 
 def _format_flag(key: str, value: str, hint: Any) -> str:
@@ -210,7 +219,7 @@ def _make_view(recipe: Recipe, config: TrainConfig, keys: Sequence[str]) -> type
             settings = arg(name=key, help=text, metavar=_get_metavar(hint), help_behavior_hint=default_text)
             view.append((key.replace(".", "_"), Annotated[hint, settings], field(default=value)))
     if recipe.parameters:
-        parameters = Annotated[Any, arg(name=recipe.name, constructor=_capture_arguments(recipe.make))]
+        parameters = Annotated[Any, arg(name=recipe.name, constructor=_capture_arguments(recipe))]
         view.append(("recipe", Annotated[parameters, tyro.conf.OmitArgPrefixes], field()))
     return make_dataclass("View", view, kw_only=True)
 
@@ -221,20 +230,8 @@ def _look_up(config: TrainConfig, key: str) -> tuple[Any, Any, str]:
     *parents, name = key.split(".")
     for parent in parents:
         section = getattr(section, parent)
-    kind = type(section)
-    return get_type_hints(kind)[name], getattr(section, name), _read_field_docs(kind)[name]
-
-
-def _read_field_docs(kind: type) -> dict[str, str]:
-    """The docstrings below the fields of a dataclass."""
-    (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    docs: dict[str, str] = {}
-    for before, node in zip(definition.body, definition.body[1:], strict=False):
-        match before, node:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                docs[name] = " ".join(text.split())
-    return docs
+    option = next(option for option in iter_options(type(section)) if option.name == name)
+    return option.hint, getattr(section, name), option.help
 
 
 def _get_metavar(hint: Any) -> str | None:

@@ -159,7 +159,7 @@ def test_scales(scale, samples):
 
 def test_samples_and_batch():
     run = config(scale="night", samples=12800, batch_size=64)
-    assert (run.samples, run.batch_size, run.steps) == (12800, 64, 200), "samples= wins over scale="
+    assert (run.samples, run.batch_size, run.steps) == (12800, 64, 200), "samples wins over scale"
     assert run.stage_steps == (24, 36, 30, 110)
     assert math.isclose(run.model.init_logit_bias, -math.log(64))
     assert math.isclose(config().model.init_logit_bias, -math.log(128))
