@@ -88,3 +88,9 @@ def tokenizer():
 def nano(tokenizer):
     """A new model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
     return create("nano", tokenizer, seed=0).eval()
+
+
+@pytest.fixture(scope="session")
+def nano_path(tokenizer, tmp_path_factory):
+    """The folder of the smallest model: what `--model` takes."""
+    return str(create("nano", tokenizer, seed=0).save_pretrained(tmp_path_factory.mktemp("nano") / "model"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from prolip.data.batch import Preprocessor
 from prolip.data.source import evenly_spaced
 from prolip.data.sources.hierarcaps import read_hierarcaps
@@ -11,8 +13,10 @@ from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
+from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_images
+from prolip.evaluation.result import get_value
 from prolip.evaluation.strategies import StrategyConfig
 from prolip.gaussian import Gaussian
 from prolip.zeroshot.prompts import embed_classes, embed_prompts
@@ -22,7 +26,7 @@ TASKS = ("color_shape", "unseen", "shape", "color", "position", "count")
 """Zero-shot tasks that `EvaluationData.prepare` writes."""
 MAIN_TASK = TASKS[0]
 """Task of all evaluations but zero-shot accuracy."""
-OCCLUDED_FRACTIONS = robustness.OCCLUSION[1:]
+OCCLUDED_FRACTIONS = RobustnessConfig().occluded[1:]
 TOP_K = (1, 5, 10)
 """Numbers of least uncertain prompts that make up a class."""
 
@@ -41,9 +45,9 @@ def _compute_accuracies(embedder: Embedder, data: LabeledData) -> dict[str, Any]
     images = embedder.embed_images(data.source)
     labels = data.labels(images.metadata)
 
-    def compute_accuracy(templates: tuple[str, ...]) -> float | None:
+    def compute_accuracy(templates: tuple[str, ...]) -> float:
         classes = embed_classes(embedder, data.class_names, templates)
-        return robustness.measure_accuracy(images.images, labels, classes)["accuracy"]
+        return robustness.measure_accuracy(images.images, labels, classes).accuracy.value
 
     return {
         "n": len(images),
@@ -68,7 +72,7 @@ def evaluate_occlusion(embedder: Embedder, evaluation_data: EvaluationData) -> l
         images = (
             embedder.embed_images(data.source, make_occlusion(fraction)).images if fraction else whole.images
         )
-        scores = robustness.measure_accuracy(images, labels, classes)
+        scores = _measure(images, labels, classes)
         rows.append(
             {
                 "fraction": fraction,
@@ -101,11 +105,17 @@ def evaluate_pgd(embedder: Embedder, evaluation_data: EvaluationData) -> list[di
         {
             "steps": steps,
             "n": len(images),
-            **robustness.measure_accuracy(images, labels, classes),
+            **_measure(images, labels, classes),
             "rises": _compute_rising_fraction(images_by_steps[0], images),
         }
         for steps, images in images_by_steps.items()
     ]
+
+
+def _measure(images: Gaussian, labels: Tensor, classes: Gaussian) -> dict[str, float | None]:
+    """{accuracy, uncertainty (mean; None for a deterministic model)} of images, (N, D), among classes, (C, D)."""
+    measured = robustness.measure_accuracy(images, labels, classes)
+    return {"accuracy": measured.accuracy.value, "uncertainty": get_value(measured.uncertainty)}
 
 
 def _compute_rising_fraction(whole: Gaussian, changed: Gaussian) -> float | None:

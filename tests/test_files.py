@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from prolip.files import (
+    replace_nonfinite,
     atomic_write,
     atomic_write_folder,
     recover_folder,
@@ -181,3 +182,10 @@ def test_remove_temporary_files_ignores_invalid_process_ids(tmp_path):
     path.write_text("")
     remove_temporary_files(tmp_path)
     assert path.exists()
+
+
+def test_replace_nonfinite():
+    assert replace_nonfinite({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
+        "a": [None, [1.0, None]],
+        "b": "NaN",
+    }

@@ -2,6 +2,7 @@ import pytest
 
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import robustness
+from prolip.evaluation.configs import RobustnessConfig
 from reproduction import benchmark_sets
 
 
@@ -13,15 +14,15 @@ def embedder(scenes_model):
 def test_evaluate_zero_shot_matches_evaluator(embedder, evaluation_data):
     data = evaluation_data.task("color_shape")
     wanted = robustness.evaluate_robustness(
-        embedder, data, occlusion_fractions=(0.0, 0.1), corruptions=(), pgd_steps=()
+        embedder, data, RobustnessConfig(occluded=(0.0, 0.1), corruptions=(), pgd_steps=())
     )
     assert (
         benchmark_sets.evaluate_zero_shot(embedder, evaluation_data)["color_shape"]["all_prompts"]
-        == wanted["clean"]["accuracy"]
+        == wanted.clean.accuracy.value
     )
     occluded = benchmark_sets.evaluate_occlusion(embedder, evaluation_data)
     assert [occluded[0]["uncertainty"], occluded[-1]["uncertainty"]] == [
-        row["uncertainty"] for row in wanted["occlusion"]
+        row.uncertainty.value for row in wanted.occlusion
     ]
 
 

@@ -46,3 +46,24 @@ DuplicateKind = Literal["images", "captions", "both"]
 
 FilterOutput = Literal["ids", "parquet", "shards"]
 """ids: the uids in DataComp's format. parquet: a table of the kept samples. shards: tars of them."""
+
+IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
+"""auto: the kind the database has; else no index for few rows, and for many the first of those that
+`retrieval.index.build` tries that reaches the recall."""
+
+RankBy = Literal["csd", "cosine", "match"]
+"""csd: by the closed-form sampled distance. cosine: by the means alone. match: the order of csd, shown as
+probabilities."""
+
+InclusionMeasure = Literal["inclusion", "containment"]
+"""By log inclusion, or by log containment, of an item in the query, or of the query in an item."""
+
+Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+"""null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.
+...+null: the mean of the two, of unit length: the paper's choice."""
+
+RootOf = Literal["image", "caption"]
+"""Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
+
+ConvertTarget = Literal["folder", "probabilistic", "release", "onnx"]
+"""folder: prolip's format. probabilistic: the same with added uncertainty. release: the ProLIP release's format."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -176,6 +177,22 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     """
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def replace_nonfinite(value: Any) -> Any:
+    """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
+
+    Args:
+        value: Nested mappings, lists, tuples and scalars.
+
+    Returns:
+        The copy, with dicts and lists.
+    """
+    if isinstance(value, Mapping):
+        return {key: replace_nonfinite(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nonfinite(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

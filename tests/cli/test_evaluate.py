@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
-from prolip.cli.common import CliEvaluationOptions, make_folder_name, replace_nonfinite
+from prolip.cli.common import CliEvaluationOptions, make_folder_name
 from prolip.model.create import create
 from prolip.scenes.source import make_tokenizer
 from prolip.scenes.writer import SceneDatasetSpec, write_dataset
@@ -93,13 +93,6 @@ def test_invalid_folder_raises_before_the_evaluation(run, tmp_path, capsys, monk
     assert "a file has that name" in capsys.readouterr().err
 
 
-def test_replace_nonfinite():
-    assert replace_nonfinite({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
-        "a": [None, [1.0, None]],
-        "b": "NaN",
-    }
-
-
 def test_second_metric_reuses_cached_embeddings(run, folder, tmp_path, monkeypatch, capsys):
     words = [
         "evaluate",
@@ -117,7 +110,7 @@ def test_second_metric_reuses_cached_embeddings(run, folder, tmp_path, monkeypat
     monkeypatch.setattr("prolip.model.prolip.ProLIP.encode_image", refuse)
     run(*words, "--out", str(tmp_path / "b"), "--rank-by", "cosine")
     metrics = [
-        json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["metric"] for name in "ab"
+        json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["rank_by"] for name in "ab"
     ]
     assert metrics == ["csd", "cosine"]
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from prolip import extras
-from prolip.cli.filter import filter_
+from prolip.cli import main
 from prolip.reports import filtering
 from tests.filtering import made_embeddings as made
 
@@ -16,7 +16,18 @@ def embeddings(tmp_path):
 
 
 def test_filter_prints_a_table_and_paths(embeddings, tmp_path, capsys):
-    filter_(embeddings, tmp_path / "o", 0.4, ground_truth="right")
+    main(
+        [
+            "filter",
+            embeddings,
+            "--out",
+            str(tmp_path / "o"),
+            "--keep-fraction",
+            "0.4",
+            "--ground-truth",
+            "right",
+        ]
+    )
     printed = capsys.readouterr().out
     for words in ("kept", "below the threshold", "last csd that is kept", "precision", "random %"):
         assert words in printed
@@ -26,9 +37,10 @@ def test_filter_prints_a_table_and_paths(embeddings, tmp_path, capsys):
 
 
 def test_filter_prints_json(embeddings, tmp_path, capsys):
-    filter_(
-        embeddings, tmp_path / "o", 0.4, rank_by="cosine", duplicates="images", report=False, as_json=True
-    )
+    main(
+        ["filter", embeddings, "--out", str(tmp_path / "o"), "--keep-fraction", "0.4", "--rank-by", "cosine",
+         "--duplicates", "images", "--no-report", "--json"]
+    )  # fmt: skip
     printed = json.loads(capsys.readouterr().out)
     assert printed["rank_by"] == "cosine"
     assert printed["outcomes"]["kept"] + printed["outcomes"]["duplicate of a better sample"] == 4
@@ -41,7 +53,7 @@ def test_filter_without_the_report_extra(embeddings, tmp_path, capsys, monkeypat
         raise extras.MissingExtraError("this needs jinja2")
 
     monkeypatch.setattr(filtering, "save_filter_page", absent)
-    filter_(embeddings, tmp_path / "o", 0.4)
+    main(["filter", embeddings, "--out", str(tmp_path / "o"), "--keep-fraction", "0.4"])
     printed = capsys.readouterr()
     assert "prolip: no page: this needs jinja2" in printed.err
     assert "subset.parquet" in printed.out

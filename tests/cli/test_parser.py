@@ -122,6 +122,7 @@ def test_flags_of_all_commands_have_one_type():
                     "None",
                     "Optional",
                     "typing",
+                    "class",
                 }
                 found.setdefault(flag, {}).setdefault(frozenset(words), []).append(name)
     assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}

@@ -149,6 +149,7 @@ def test_open_data_expands_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write_table(tmp_path / "t.csv")
     assert open_data("~/t.csv").read(0).captions == ("one",)
+    assert open_data((tmp_path / "t.csv").as_uri()).read(0).captions == ("one",)
 
 
 # What can't be opened
@@ -158,6 +159,14 @@ def test_open_data_expands_the_home_folder(tmp_path, monkeypatch):
 def test_open_data_refuses_streams(spec):
     with pytest.raises(ValueError, match=r"prolip.data.TarStream"):
         open_data(spec)
+
+
+def test_open_data_shows_no_secrets_and_refuses_unknown_schemes():
+    with pytest.raises(ValueError, match=r"prolip.data.TarStream") as caught:
+        open_data("https://me:hidden@example.org/a.tar?token=hidden")
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"Did you mean s3\?"):
+        open_data("s4://bucket/{0..3}.tar")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from prolip.data.sources.columns import DamagedFileError
 from prolip.embeddings.dataset import EmbeddingDataset, PartFooter, get_part_name, read_footers
 from prolip.embeddings.embed import embed
 from prolip.embeddings.schema import read_gaussians
-from prolip.embeddings.storage import LocalStorage
+from prolip.storage.folders import LocalStorage
 from tests.embeddings.shards import write_shards
 
 

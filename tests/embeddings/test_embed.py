@@ -273,22 +273,6 @@ def test_embed_takes_a_source(nano, tmp_path):
         run(nano, source, tmp_path / "b", engine="ray")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"part_size": 0}, "part_size must be"),
-        ({"batch_size": -1}, "batch_size must be"),
-        ({"max_bad_fraction": 2}, "max_bad_fraction must be a fraction from 0 to 1, not 2"),
-        ({"engine": "spark"}, "engine 'spark' is not one of"),
-        ({"precision": "bfloat16"}, "'bfloat16' is not one of"),
-        ({"modality": "sounds"}, "'sounds' is not one of"),
-    ],
-)
-def test_embed_rejects_invalid_options(nano, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        run(nano, "scenes:simple,length=5,size=32", tmp_path / "out", **options)
-
-
 def test_parts_on_another_disk_are_reported(nano, tmp_path, monkeypatch):
     """As on a cluster whose machines share no disk."""
     monkeypatch.setattr(worker, "write_part", lambda folder, number, rows: None)

@@ -13,7 +13,9 @@ from prolip.data.sources.csv_table import CsvTable
 from prolip.data.sources.folder import ImageFolder
 from prolip.data.sources.tar import TarShards
 from prolip.embeddings import embedder as embedder_module
-from prolip.embeddings.embedder import Embedder, ImageTransform, encode_images, encode_texts
+from prolip.embeddings.base_embedder import ImageTransform
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.embedder import Embedder, encode_images, encode_texts
 from prolip.embeddings.identity import data_identity, model_identity
 from prolip.preprocessing.tokenizer_builders import train_word_level
 from prolip.scenes.writer import SceneDatasetSpec, write_dataset
@@ -140,7 +142,7 @@ def test_killed_run_resumes_at_the_first_missing_part(nano, images_folder, tmp_p
 def test_damaged_cache_file_is_computed_again(nano, images_folder, tmp_path, calls, damage):
     source = ImageFolder(images_folder, captions=False)
     first = encode_images(nano, source, cache=tmp_path / "cache")
-    (path,) = (tmp_path / "cache").rglob("images-*.safetensors")
+    (path,) = (tmp_path / "cache").rglob("part-*.parquet")
     path.write_bytes(damage(path.read_bytes()))
     assert same(encode_images(nano, source, cache=tmp_path / "cache").images, first.images)
     assert sum(calls) == 20
@@ -221,7 +223,8 @@ def test_encode_texts_in_parts(nano, tmp_path, monkeypatch):
     monkeypatch.setattr(embedder_module, "TEXT_PART_SIZE", 3)
     parts = encode_texts(nano, texts, cache=tmp_path)
     torch.testing.assert_close(parts.mean, whole.mean)
-    assert len(list(tmp_path.rglob("texts-*"))) == 3
+    (folder,) = tmp_path.rglob("texts-*")
+    assert len(list(folder.glob("part-*.parquet"))) == 3
 
 
 def test_embedder_uses_its_settings(nano, images_folder, tmp_path, calls):
@@ -244,6 +247,7 @@ def test_embedder_uses_its_settings(nano, images_folder, tmp_path, calls):
     folder = tmp_path / "cache" / model_identity(nano)
     kept = {data_identity(source, None), data_identity(source, "dark")}
     assert kept < {path.name for path in folder.iterdir()}, "and the texts"
+    assert EmbeddingDataset.open(folder / data_identity(source, "dark")).header.transform == "dark"
     (images_folder / "3.png").write_bytes(b"not an image")
     assert len(embedder.embed_images(source).errors) == 1
     with pytest.raises(TooManyBadSamplesError):
@@ -282,7 +286,7 @@ def test_changed_caption_invalidates_the_cache(nano, images_folder, tmp_path, ca
 def test_flipped_bit_in_the_cache_is_detected(nano, images_folder, tmp_path, calls):
     source = ImageFolder(images_folder, captions=False)
     first = encode_images(nano, source, cache=tmp_path / "cache")
-    (path,) = (tmp_path / "cache").rglob("images-*.safetensors")
+    (path,) = (tmp_path / "cache").rglob("part-*.parquet")
     content = bytearray(path.read_bytes())
     content[-500] ^= 1
     path.write_bytes(content)
@@ -354,7 +358,7 @@ def test_progress_bar_counts_every_image_once(nano, images_folder, tmp_path, mon
     source = ImageFolder(images_folder, captions=False)
     encode_images(nano, source, cache=tmp_path / "cache", batch_size=3, max_bad_fraction=0.2)
     assert steps == [0, 3, 1, 3, 1, 2]
-    next((tmp_path / "cache").rglob("images-000000008*")).unlink()
+    next((tmp_path / "cache").rglob("part-000000002*")).unlink()
     steps.clear()
     encode_images(nano, source, cache=tmp_path / "cache", batch_size=3, max_bad_fraction=0.2)
     assert steps == [8, 2]

@@ -6,7 +6,7 @@ import pytest
 
 from prolip.embeddings import header
 from prolip.embeddings.header import DatasetHeader, check_same_header, has_embeddings
-from prolip.embeddings.storage import open_storage
+from prolip.storage.folders import open_storage
 
 HEADER = DatasetHeader(
     model="scenes-tiny",

@@ -14,7 +14,7 @@ from prolip.embeddings import ray_workers
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
 from prolip.embeddings.ray_workers import RayCluster, _count_attempt, _count_fitting_workers, _parse_result
-from prolip.embeddings.storage import open_storage
+from prolip.storage.folders import open_storage
 from tests.embeddings.shards import write_shards
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -22,7 +22,7 @@ ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 RUN = """
 import sys
 from prolip.embeddings.embed import embed
-options = dict(part_size=8, batch_size=3, max_bad_fraction=0.2, workers=2, cpus=1, progress=False)
+options = dict(part_size=8, batch_size=3, max_bad_fraction=0.2, ray_workers=2, progress=False)
 try:
     print("rows", len(embed(*sys.argv[1:4], engine="ray", **options)))
 except OSError as error:
@@ -97,7 +97,7 @@ def actors(ancestor):
 def test_ray_equals_local_run(ray_session, nano, tmp_path):
     model, data = nano.save_pretrained(tmp_path / "model"), write_shards(tmp_path / "s", [12, 12], bad={17})
     options = {"part_size": 8, "batch_size": 3, "max_bad_fraction": 0.2, "progress": False}
-    found = embed(str(model), data, tmp_path / "ray", engine="ray", workers=1, cpus=1, **options)
+    found = embed(str(model), data, tmp_path / "ray", engine="ray", ray_workers=1, **options)
     assert len(found) == 46
     assert not list((tmp_path / "ray").glob(".*"))
     assert_same(found, local(model, data, tmp_path / "local"))
@@ -176,19 +176,6 @@ def test_count_attempt_raises_after_max_attempts(tmp_path):
 )
 def test_count_fitting_workers_that_fit(resources, cpus, gpus, workers):
     assert _count_fitting_workers(resources, cpus, gpus) == workers
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((0, 1, 0), "workers must be"),
-        ((1, 0, 0), "0 CPUs .* not 0 and 0"),
-        ((1, 1, -1), "0 GPUs, not 1 and -1"),
-    ],
-)
-def test_ray_cluster_rejects_invalid_resources(shape, message):
-    with pytest.raises(ValueError, match=message):
-        RayCluster(*shape).make_runner(None, None)
 
 
 def test_ray_is_not_started_without_tasks(monkeypatch):

@@ -5,8 +5,8 @@ import pytest
 from prolip.embeddings import worker
 from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
 from prolip.embeddings.embed import embed
-from prolip.embeddings.storage import open_storage
 from prolip.embeddings.worker import WorkerConfig
+from prolip.storage.folders import open_storage
 from tests.embeddings.shards import write_shards
 
 

@@ -8,6 +8,7 @@ import torch
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder, encode_images
 from prolip.evaluation import zeroshot
+from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.predictions import COLUMNS
 from prolip.measures.nearest import similarity
 from prolip.mixture import pool
@@ -37,7 +38,7 @@ def read(path):
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_rows_match_the_model_predictions(model, data, tmp_path, by):
     result = zeroshot.evaluate_zeroshot(
-        Embedder(model=model), data, metric=by, predictions_csv=tmp_path / "a.csv"
+        Embedder(model=model), data, ZeroShotConfig(rank_by=by), predictions_csv=tmp_path / "a.csv"
     )
     rows = read(tmp_path / "a.csv")
     encoded = encode_images(model, data.source)
@@ -49,15 +50,15 @@ def test_rows_match_the_model_predictions(model, data, tmp_path, by):
     assert [row["predicted_class"] for row in rows] == [
         data.class_names[answer] for answer in scores.argmax(1)
     ]
-    assert sum(int(row["correct"]) for row in rows) == round(result["top1"] * len(rows))
-    scale, bias = zeroshot.get_logit_parameters(model)
+    assert sum(int(row["correct"]) for row in rows) == round(result.top1.value * len(rows))
+    scale, bias = Embedder(model=model).logit_parameters
     expected = torch.sigmoid(scale * scores.amax(1).double() + bias)
     assert [float(row["match"]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-4)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)
     assert [float(row["max_softmax"]) for row in rows] == pytest.approx(softmax.tolist(), rel=1e-4)
     uncertainty = encoded.images.uncertainty.tolist()
     assert [float(row["uncertainty"]) for row in rows] == pytest.approx(uncertainty, rel=1e-4)
-    scale = result["calibration"]["softmax"]["fitted"]["scale"]
+    scale = result.calibration.softmax.fitted.scale
     trust = torch.softmax(scale * scores.double(), 1).amax(1)
     assert [float(row["confidence"]) for row in rows] == pytest.approx(trust.tolist(), rel=1e-3)
 
@@ -78,11 +79,11 @@ def test_most_confident_errors(model, data, tmp_path):
         (row for row in read(tmp_path / "a.csv") if row["correct"] == "0"),
         key=lambda r: -float(r["confidence"]),
     )
-    shown = result["most_confident_errors"]
-    assert [entry["confidence"] for entry in shown] == pytest.approx(
+    shown = result.most_confident_errors
+    assert [entry.confidence for entry in shown] == pytest.approx(
         [float(row["confidence"]) for row in wrong[:12]], rel=1e-4
     )
     for entry in shown:
-        assert entry["true_class"] != entry["predicted_class"]
-        assert data.source.read(entry["index"]).key == entry["key"]
-        assert data.class_names[int(data.source.read(entry["index"]).extra["cls"])] == entry["true_class"]
+        assert entry.true_class != entry.predicted_class
+        assert data.source.read(entry.index).key == entry.key
+        assert data.class_names[int(data.source.read(entry.index).extra["cls"])] == entry.true_class

@@ -111,7 +111,7 @@ def test_the_captions_own_uncertainty_does_not_change_the_rank(draw):
 def test_the_same_as_scikit_learn():
     columns, uncertainty, noise = planted()
     target = 0.3 * columns.values[:, 0] + 0.7 * uncertainty + 0.5 * noise
-    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)), seed=5)
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)), seed=5).fit
     fold = regression._assign_folds(len(target), 5)
     assert sorted(torch.bincount(fold).tolist()) == sorted(len(test) for _, test in KFold(5).split(target))
     for name, x in (
@@ -121,42 +121,42 @@ def test_the_same_as_scikit_learn():
         predicted = cross_val_predict(
             LinearRegression(), x.numpy(), target.numpy(), cv=PredefinedSplit(fold.numpy())
         )
-        assert found[name] == pytest.approx(r2_score(target.numpy(), predicted), abs=1e-10)
-    assert found["difference"] == pytest.approx(found["r2_with"] - found["r2_without"], abs=1e-12)
+        assert getattr(found, name) == pytest.approx(r2_score(target.numpy(), predicted), abs=1e-10)
+    assert found.difference == pytest.approx(found.r2_with - found.r2_without, abs=1e-12)
     x = torch.cat([columns.values, uncertainty[:, None]], 1).numpy()
     fit = LinearRegression().fit(
         (x - x.mean(0)) / x.std(0), (target.numpy() - target.numpy().mean()) / target.numpy().std()
     )
-    np.testing.assert_allclose(list(found["coefficients"].values()), fit.coef_, atol=1e-10)
+    np.testing.assert_allclose(list(found.coefficients.values()), fit.coef_, atol=1e-10)
 
 
 def test_what_wording_explains_leaves_nothing_to_uncertainty():
     columns, uncertainty, noise = planted(1)
     target = columns.values[:, 0] + 0.5 * noise
-    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)))
-    assert found["r2_without"] > 0.9
-    assert abs(found["difference"]) < 0.01
-    assert found["interval"][0] < 0.005
-    assert abs(found["coefficients"]["log uncertainty"]) < 0.05
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target))).fit
+    assert found.r2_without > 0.9
+    assert abs(found.difference) < 0.01
+    assert found.interval.low < 0.005
+    assert abs(found.uncertainty_coefficient) < 0.05
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_what_uncertainty_explains_is_credited_to_it(sign):
     columns, uncertainty, noise = planted(2)
     target = sign * 2 * uncertainty + 0.5 * noise
-    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)))
-    assert found["r2_without"] < 0.05
-    assert found["difference"] > 0.85
-    low, high = found["interval"]
-    assert 0.8 < low < found["difference"] < high < 1.05
-    assert found["coefficients"]["log uncertainty"] * sign > 0.9
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target))).fit
+    assert found.r2_without < 0.05
+    assert found.difference > 0.85
+    low, high = found.interval.low, found.interval.high
+    assert 0.8 < low < found.difference < high < 1.05
+    assert found.uncertainty_coefficient * sign > 0.9
 
 
 def test_the_interval_is_that_of_a_loop_over_resamples():
     columns, uncertainty, noise = planted(3, n=200)
     target = uncertainty + 2 * noise
     groups = torch.arange(200) // 2  # two rows a group
-    found = compare_regressions(columns, uncertainty, target, groups, seed=1)
+    found = compare_regressions(columns, uncertainty, target, groups, seed=1).fit
     fold = regression._assign_folds(100, 1)[groups]
     both = torch.cat([columns.values, uncertainty[:, None]], 1)
     errors = [regression._held_out_errors(x, target, fold).numpy() for x in (columns.values, both)]
@@ -165,7 +165,9 @@ def test_the_interval_is_that_of_a_loop_over_resamples():
     for chosen in torch.randint(100, (regression.RESAMPLES, 100), generator=g):
         rows = (2 * chosen[:, None] + torch.tensor([0, 1])).flatten().numpy()
         drawn.append((errors[0][rows] - errors[1][rows]).sum() / ((y[rows] - y[rows].mean()) ** 2).sum())
-    np.testing.assert_allclose(found["interval"], np.quantile(drawn, [0.025, 0.975]), rtol=1e-9)
+    np.testing.assert_allclose(
+        [found.interval.low, found.interval.high], np.quantile(drawn, [0.025, 0.975]), rtol=1e-9
+    )
 
 
 def test_groups_are_held_out_together():
@@ -178,13 +180,13 @@ def test_groups_are_held_out_together():
     own = RegressionFeatures(
         names=tuple(map(str, range(20))), values=torch.nn.functional.one_hot(groups).double()
     )
-    assert compare_regressions(own, uncertainty, target, groups)["r2_without"] < 0.1
-    assert compare_regressions(own, uncertainty, target, torch.arange(100))["r2_without"] > 0.9
+    assert compare_regressions(own, uncertainty, target, groups).fit.r2_without < 0.1
+    assert compare_regressions(own, uncertainty, target, torch.arange(100)).fit.r2_without > 0.9
 
 
 @pytest.mark.parametrize(
     ("change", "constant_columns"),
-    [("target", []), ("uncertainty", ["log uncertainty"]), ("few", [])],
+    [("target", ()), ("uncertainty", ("log uncertainty",)), ("few", ())],
 )
 def test_compare_regressions_is_none_where_undefined(change, constant_columns):
     columns, uncertainty, target = planted(5, n=50)
@@ -194,10 +196,8 @@ def test_compare_regressions_is_none_where_undefined(change, constant_columns):
         uncertainty = torch.full_like(uncertainty, -3.7)
     groups = torch.arange(50) % 9 if change == "few" else torch.arange(50)
     found = compare_regressions(columns, uncertainty, target, groups)
-    assert found["constant_columns"] == constant_columns
-    assert all(
-        found[key] is None for key in ("r2_with", "r2_without", "difference", "interval", "coefficients")
-    )
+    assert found.constant_columns == constant_columns
+    assert found.fit is None
 
 
 def test_constant_columns_are_named_and_change_nothing():
@@ -210,12 +210,12 @@ def test_constant_columns_are_named_and_change_nothing():
         values=torch.cat([columns.values, torch.full((600, 1), 0.3).double()], 1),
     )
     found = compare_regressions(more, uncertainty, target, groups)
-    assert found["constant_columns"] == ["flat"]
-    assert found["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-12)
+    assert found.constant_columns == ("flat",)
+    assert found.fit.r2_with == pytest.approx(plain.fit.r2_with, abs=1e-12)
     twice = compare_regressions(
         columns.with_column("again", columns.values[:, 0]), uncertainty, target, groups
     )
-    assert twice["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-9)
+    assert twice.fit.r2_with == pytest.approx(plain.fit.r2_with, abs=1e-9)
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=12, max_size=30), st.integers(0, 3))
@@ -231,10 +231,10 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
         torch.arange(n),
         seed=seed,
     )
-    assert found["constant_columns"] == ["never"]
-    numbers = [found["r2_with"], found["r2_without"], found["difference"]]
-    assert all(v is None for v in numbers) or all(np.isfinite(numbers))
-    assert (found["r2_with"] is None) == (len(set(target)) == 1)
+    assert found.constant_columns == ("never",)
+    assert (found.fit is None) == (len(set(target)) == 1)
+    if found.fit is not None:
+        assert all(np.isfinite([found.fit.r2_with, found.fit.r2_without, found.fit.difference]))
 
 
 def test_bad_rows_are_reported():
@@ -252,11 +252,10 @@ def test_analyze_uses_each_text_once_and_skips_empty_captions(draw):
     truth[2] = torch.nan
     captions = captions_of(rows, texts, log_ambiguity=truth)
     found = regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)
-    assert found["own_image"]["n"] == 43
-    assert found["ambiguity"]["n"] == 41
+    assert found.own_image.n == 43
+    assert found.ambiguity.n == 41
     assert (
-        regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, max_captions=20)["own_image"]["n"]
-        == 20
+        regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, max_captions=20).own_image.n == 20
     )
     captions = captions_of(rows, texts)
-    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)["ambiguity"] is None
+    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions).ambiguity is None

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from prolip.embeddings.embedder import Embedder, EncodedImages
+from prolip.embeddings.base_embedder import EncodedImages
+from prolip.embeddings.embedder import Embedder
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
 from prolip.evaluation.configs import RetrievalConfig

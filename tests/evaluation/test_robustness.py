@@ -1,7 +1,5 @@
 """Robustness: each number against the model asked by hand."""
 
-import json
-
 import pytest
 import torch
 from PIL import Image
@@ -9,8 +7,10 @@ from PIL import Image
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import robustness
+from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.corruptions import make_corruption, make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_batch
+from prolip.evaluation.result import Result
 from prolip.measures.nearest import similarity
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
@@ -51,72 +51,67 @@ def by_hand(model, folder, change=None, count=None):
 
 def accuracy_and_uncertainty(images, labels, classes):
     correct = similarity(images, classes).argmax(1) == labels
-    return pytest.approx(
-        {"accuracy": correct.double().mean().item(), "uncertainty": images.uncertainty.mean().item()},
-        rel=1e-5,
-    )
+    return pytest.approx((correct.double().mean().item(), images.uncertainty.mean().item()), rel=1e-5)
 
 
-def without(row, *keys):
-    return {key: value for key, value in row.items() if key not in keys}
+def values_of(row):
+    return row.accuracy.value, row.uncertainty.value
 
 
 def test_every_transform_matches_direct_encoding(nano, folder, tmp_path):
-    settings = {
-        "occlusion_fractions": (0, 0.1),
-        "corruptions": ("gaussian_noise", "jpeg"),
-        "severities": (2, 5),
-        "pgd_steps": (2, 0, 1),
-        "pgd_images": 4,
-    }
+    config = RobustnessConfig(
+        occluded=(0, 0.1), corruptions=("gaussian_noise", "jpeg"), severities=(2, 5), pgd_steps=(2, 0, 1), pgd_images=4
+    )  # fmt: skip
     embedder = Embedder(model=nano, cache=tmp_path / "cache")
-    result = robustness.evaluate_robustness(embedder, open_labeled(folder), **settings)
-    assert json.loads(json.dumps(result)) == result
-    assert (result["images"], result["classes"], result["metric"]) == (9, 3, "csd")
+    result = robustness.evaluate_robustness(embedder, open_labeled(folder), config)
+    assert Result.from_json(result.to_json()) == result
+    assert (result.n, result.num_classes, result.rank_by) == (9, 3, "csd")
     pixels, labels, classes, images = by_hand(nano, folder)
-    assert result["clean"] == accuracy_and_uncertainty(images, labels, classes)
-    assert [row["fraction"] for row in result["occlusion"]] == [0, 0.1]
-    assert without(result["occlusion"][0], "fraction") == result["clean"]
+    assert values_of(result.clean) == accuracy_and_uncertainty(images, labels, classes)
+    assert (result.clean.accuracy.n, result.clean.uncertainty.n) == (9, 9)
+    assert [row.fraction for row in result.occlusion] == [0, 0.1]
+    assert values_of(result.occlusion[0]) == values_of(result.clean)
     hidden = by_hand(nano, folder, make_occlusion(0.1))[3]
-    assert without(result["occlusion"][1], "fraction") == accuracy_and_uncertainty(hidden, labels, classes)
-    for kind, rows in result["corruptions"].items():
+    assert values_of(result.occlusion[1]) == accuracy_and_uncertainty(hidden, labels, classes)
+    assert list(result.corruptions) == ["gaussian_noise", "jpeg"]
+    for kind, rows in result.corruptions.items():
+        assert [row.severity for row in rows] == [2, 5]
         for row in rows:
-            worse = by_hand(nano, folder, make_corruption(kind, row["severity"]))[3]
-            assert without(row, "severity") == accuracy_and_uncertainty(worse, labels, classes)
+            worse = by_hand(nano, folder, make_corruption(kind, row.severity))[3]
+            assert values_of(row) == accuracy_and_uncertainty(worse, labels, classes)
     few = [0, 3, 5, 8]
     attacked = attack_batch(nano, pixels[few], labels[few], classes, PGDAttack(steps=(2, 1)), few)
-    rows = result["pgd"]["rows"]
-    assert [row["steps"] for row in rows] == [2, 0, 1]
-    assert result["pgd"]["images"] == 4
-    assert without(rows[0], "steps") == accuracy_and_uncertainty(attacked[0].images, labels[few], classes)
-    assert without(rows[1], "steps") == accuracy_and_uncertainty(images[few], labels[few], classes)
-    assert without(rows[2], "steps") == accuracy_and_uncertainty(attacked[1].images, labels[few], classes)
-    assert robustness.evaluate_robustness(embedder, open_labeled(folder), **settings) == result, (
-        "from the cache"
-    )
+    rows = result.pgd.rows
+    assert [row.steps for row in rows] == [2, 0, 1]
+    assert result.pgd.n == rows[0].accuracy.n == 4
+    assert values_of(rows[0]) == accuracy_and_uncertainty(attacked[0].images, labels[few], classes)
+    assert values_of(rows[1]) == accuracy_and_uncertainty(images[few], labels[few], classes)
+    assert values_of(rows[2]) == accuracy_and_uncertainty(attacked[1].images, labels[few], classes)
+    assert robustness.evaluate_robustness(embedder, open_labeled(folder), config) == result, "from the cache"
 
 
 def test_parts_can_be_left_out(nano, folder):
     result = robustness.evaluate_robustness(
-        Embedder(model=nano), open_labeled(folder), occlusion_fractions=(), corruptions=(), pgd_steps=()
+        Embedder(model=nano), open_labeled(folder), RobustnessConfig(occluded=(), corruptions=(), pgd_steps=())
     )
-    assert (result["occlusion"], result["corruptions"], result["pgd"]) == ([], {}, None)
-    assert robustness.robustness_tables(result) == []
+    assert (result.occlusion, result.corruptions, result.pgd) == ((), {}, None)
+    assert result.tables() == []
 
 
 def test_invalid_arguments_are_rejected_before_any_work(nano, folder, monkeypatch):
-    monkeypatch.setattr(robustness.Embedder, "embed_images", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(Embedder, "embed_images", lambda *_, **__: pytest.fail("work was done"))
     monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labeled(folder)
     for wrong in (
-        {"occlusion_fractions": (7,)},
+        {"occluded": (7,)},
+        {"corruptions": ("fog",)},
         {"severities": (9,)},
         {"epsilon": 8},
         {"pgd_images": 0},
         {"pgd_steps": (-1,)},
     ):
         with pytest.raises(ValueError):  # noqa: PT011 (each component's own tests check its message)
-            robustness.evaluate_robustness(Embedder(model=nano), data, **wrong)
+            robustness.evaluate_robustness(Embedder(model=nano), data, RobustnessConfig(**wrong))
 
 
 def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
@@ -124,34 +119,27 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     result = robustness.evaluate_robustness(
         Embedder(model=model),
         open_labeled(folder),
-        occlusion_fractions=(0.1,),
-        corruptions=("jpeg",),
-        severities=(1,),
-        pgd_steps=(0, 1),
+        RobustnessConfig(occluded=(0.1,), corruptions=("jpeg",), severities=(1,), pgd_steps=(0, 1)),
     )
-    rows = [result["clean"], *result["occlusion"], *result["corruptions"]["jpeg"], *result["pgd"]["rows"]]
-    assert all(row["uncertainty"] is None and 0 <= row["accuracy"] <= 1 for row in rows)
-    assert len(robustness.robustness_tables(result)) == 3
+    rows = [result.clean, *result.occlusion, *result.corruptions["jpeg"], *result.pgd.rows]
+    assert len(rows) == 5
+    assert all(row.uncertainty is None for row in rows)
+    assert len(result.tables()) == 3
 
 
 def test_bad_images_are_skipped_and_counted(nano, folder):
-    settings = {
-        "occlusion_fractions": (0, 0.1),
-        "corruptions": ("jpeg",),
-        "severities": (1,),
-        "pgd_steps": (1,),
-    }
-    whole = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
-    assert whole["bad"] == 0
-    assert [table.caption for table in robustness.robustness_tables(whole)] == [None] * 4
+    config = RobustnessConfig(occluded=(0, 0.1), corruptions=("jpeg",), severities=(1,), pgd_steps=(1,))
+    whole = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), config)
+    assert whole.num_bad == 0
+    assert [table.caption for table in whole.tables()] == [None] * 4
     (folder / "red_star" / "0.png").write_bytes(b"not an image")
     with pytest.raises(ValueError, match="bad"):
-        robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
+        robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), config)
     result = robustness.evaluate_robustness(
-        Embedder(model=nano, max_bad_fraction=0.5), open_labeled(folder), **settings
+        Embedder(model=nano, max_bad_fraction=0.5), open_labeled(folder), config
     )
-    assert (result["images"], result["bad"], result["pgd"]["images"]) == (8, 1, 8)
-    assert robustness.robustness_tables(result)[0].caption == "1 bad sample was skipped"
+    assert (result.n, result.num_bad, result.pgd.n) == (8, 1, 8)
+    assert result.tables()[0].caption == "1 bad sample was skipped"
 
 
 def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkeypatch):
@@ -161,21 +149,17 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
     monkeypatch.setattr(
         robustness, "similarity", lambda a, b, by="csd": (ranked.append(by), near(a, b, by))[1]
     )
-    asked = {"epsilon": 6 / 255, "step_size": 3 / 255, "start": "clean", "metric": "cosine"}
+    asked = {"epsilon": 6 / 255, "step_size": 3 / 255, "start": "clean"}
     result = robustness.evaluate_robustness(
         Embedder(model=nano),
         open_labeled(folder),
-        occlusion_fractions=(0, 0.1),
-        corruptions=("jpeg",),
-        severities=(1,),
-        pgd_steps=(0, 1),
-        **asked,
+        RobustnessConfig(
+            occluded=(0, 0.1), corruptions=("jpeg",), severities=(1,), pgd_steps=(0, 1), rank_by="cosine", **asked
+        ),  # fmt: skip
     )
-    assert attacks == [PGDAttack(steps=(1,), **asked)]
+    assert attacks == [PGDAttack(steps=(1,), metric="cosine", **asked)]
     assert ranked == ["cosine"] * 6  # jpeg, clean, two shares, two counts of steps
-    assert {key: result["pgd"][key] for key in ("epsilon", "step_size", "start")} == {
-        key: asked[key] for key in ("epsilon", "step_size", "start")
-    }
+    assert {key: getattr(result.pgd, key) for key in asked} == asked
 
 
 def test_unreadable_image_does_not_shift_pgd_labels(nano, folder):
@@ -193,10 +177,7 @@ def test_unreadable_image_does_not_shift_pgd_labels(nano, folder):
         robustness.evaluate_robustness(
             Embedder(model=nano, max_bad_fraction=0.5),
             data,
-            occlusion_fractions=(),
-            corruptions=(),
-            pgd_steps=(1,),
-            pgd_images=3,
+            RobustnessConfig(occluded=(), corruptions=(), pgd_steps=(1,), pgd_images=3),
         )
     assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
     assert seen["labels"].tolist() == [0, 1, 2]

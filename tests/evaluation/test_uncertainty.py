@@ -1,5 +1,5 @@
 import io
-import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,8 @@ from prolip.data.open import open_data
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import uncertainty
 from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
+from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
@@ -57,12 +59,12 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def result(pairs):
-    return uncertainty.analyze_uncertainty(pairs, num_examples=5, seed=3)
+    return uncertainty.analyze_uncertainty(pairs, UncertaintyConfig(num_examples=5, seed=3))
 
 
 def same(found, values):
     values = np.asarray(values, dtype=np.float64)
-    assert found["n"] == len(values)
+    assert found.n == len(values)
     expected = [
         values.mean(),
         values.std(),
@@ -71,33 +73,32 @@ def same(found, values):
         *np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]),
     ]
     keys = ("mean", "std", "min", "max", "q05", "q25", "median", "q75", "q95")
-    np.testing.assert_allclose([found[key] for key in keys], expected, rtol=1e-12)
+    np.testing.assert_allclose([getattr(found, key) for key in keys], expected, rtol=1e-12)
 
 
 def test_modalities(pairs, result):
     image, text = pairs.images.uncertainty.numpy(), pairs.texts.uncertainty.numpy()
-    same(result["image"], image)
-    same(result["text"], text)
+    same(result.image, image)
+    same(result.text, text)
     above = [t > image[o] for t, o in zip(text, pairs.captions.image_index, strict=True)]
-    assert result["text_above_own_image"] == pytest.approx(sum(above) / 400)
-    assert (result["images"], result["captions"], result["distinct_captions"]) == (90, 400, 370)
-    assert sum(result["histogram"]["image"]) == 90
-    assert sum(result["histogram"]["text"]) == 400
-    low, high = result["histogram"]["edges"][10:12]
+    assert result.text_above_own_image.value == pytest.approx(sum(above) / 400)
+    assert result.text_above_own_image.n == 90, "captions of one image are not independent"
+    assert (result.n, result.num_captions, result.num_distinct_captions) == (90, 400, 370)
+    assert sum(result.histogram.image) == 90
+    assert sum(result.histogram.text) == 400
+    low, high = result.histogram.edges[10:12]
     inside = ((np.log(text) >= low) & (np.log(text) < high)).sum()
-    assert result["histogram"]["text"][10] == inside
+    assert result.histogram.text[10] == inside
 
 
 def test_lengths_and_levels(pairs, result):
     text, captions = pairs.texts.uncertainty.numpy(), pairs.captions
-    for entry in result["by_length"]["bins"]:
+    for entry in result.by_length.bins:
         lengths = captions.lengths.numpy()
-        same(entry, text[(lengths >= entry["low"]) & (lengths <= entry["high"])])
-    assert result["by_length"]["spearman"] == pytest.approx(
-        spearmanr(captions.lengths, text).statistic, abs=1e-12
-    )
-    for entry in result["by_level"]["levels"]:
-        same(entry, text[captions.levels.numpy() == entry["level"]])
+        same(entry, text[(lengths >= entry.low) & (lengths <= entry.high)])
+    assert result.by_length.spearman == pytest.approx(spearmanr(captions.lengths, text).statistic, abs=1e-12)
+    for entry in result.by_level.levels:
+        same(entry, text[captions.levels.numpy() == entry.level])
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=300))
@@ -113,18 +114,16 @@ def test_the_truth_is_compared_over_different_texts(pairs, result):
     captions, text = pairs.captions, pairs.texts.uncertainty.numpy()
     truth = captions.log_ambiguity.numpy()
     rows = [i for i in range(370) if np.isfinite(truth[i])]
-    found = result["ambiguity"]
-    assert found["n"] == len(rows)
-    assert found["spearman"] == pytest.approx(spearmanr(truth[rows], text[rows]).statistic, abs=1e-12)
+    found = result.ambiguity
+    assert found.n == len(rows)
+    assert found.spearman == pytest.approx(spearmanr(truth[rows], text[rows]).statistic, abs=1e-12)
     of_length = {n: [i for i in rows if captions.lengths[i] == n] for n in range(1, 7)}
     expected = {n: spearmanr(truth[i], text[i]).statistic for n, i in of_length.items() if len(i) >= 50}
     assert len(expected) > 2
-    assert {e["length"]: e["spearman"] for e in found["within_length"]["lengths"]} == pytest.approx(
-        expected, abs=1e-12
-    )
-    assert found["within_length"]["mean"] == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
+    assert {e.group: e.spearman for e in found.within_length} == pytest.approx(expected, abs=1e-12)
+    assert found.mean_within_length == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
     level = [i for i in rows if captions.levels[i] == 2]
-    assert found["within_level"][2]["spearman"] == pytest.approx(
+    assert found.within_level[2].spearman == pytest.approx(
         spearmanr(truth[level], text[level]).statistic, abs=1e-12
     )
 
@@ -132,28 +131,28 @@ def test_the_truth_is_compared_over_different_texts(pairs, result):
 def test_lists_are_the_ends_without_repeats(pairs, result):
     image, text, captions = pairs.images.uncertainty, pairs.texts.uncertainty, pairs.captions
     order = image.argsort().tolist()
-    assert [e["image"] for e in result["certain_images"]] == order[:5]
-    assert [e["image"] for e in result["uncertain_images"]] == order[::-1][:5]
-    assert [e["index"] for e in result["certain_images"]] == [2 * i for i in order[:5]]
-    for entry in result["certain_images"]:
-        first = captions.image_index.tolist().index(entry["image"])
-        assert entry["caption"] == captions.texts[first], "an image stands with its first caption"
+    assert [e.image for e in result.examples.certain_images] == order[:5]
+    assert [e.image for e in result.examples.uncertain_images] == order[::-1][:5]
+    assert [e.index for e in result.examples.certain_images] == [2 * i for i in order[:5]]
+    for entry in result.examples.certain_images:
+        first = captions.image_index.tolist().index(entry.image)
+        assert entry.caption == captions.texts[first], "an image stands with its first caption"
     names = list(dict.fromkeys(captions.texts[i] for i in text.argsort(descending=True).tolist()))
-    assert [e["caption"] for e in result["uncertain_captions"]] == names[:5]
+    assert [e.caption for e in result.examples.uncertain_captions] == names[:5]
     names = list(dict.fromkeys(captions.texts[i] for i in text.argsort().tolist()))
-    assert [e["caption"] for e in result["certain_captions"]] == names[:5]
+    assert [e.caption for e in result.examples.certain_captions] == names[:5]
 
 
 def test_long_captions_are_of_the_longest_tenth(pairs, result):
     lengths, text = pairs.captions.lengths.numpy(), pairs.texts.uncertainty.numpy()
     long = [i for i in np.argsort(-text) if lengths[i] >= np.quantile(lengths, 0.9)]
-    assert [e["text_uncertainty"] for e in result["long_uncertain_captions"]][:2] == [
+    assert [e.text_uncertainty for e in result.examples.long_uncertain_captions][:2] == [
         text[i] for i in long[:2]
     ]
-    for entry in result["long_uncertain_captions"]:
-        assert entry["length"] >= np.quantile(lengths, 0.9)
-        below = np.mean([t < entry["text_uncertainty"] for t in text]) * 400 / 399
-        assert entry["text_rank"] == pytest.approx(below)
+    for entry in result.examples.long_uncertain_captions:
+        assert entry.length >= np.quantile(lengths, 0.9)
+        below = np.mean([t < entry.text_uncertainty for t in text]) * 400 / 399
+        assert entry.text_rank == pytest.approx(below)
 
 
 def test_corners_are_by_the_sum_of_ranks(pairs, result):
@@ -166,10 +165,10 @@ def test_corners_are_by_the_sum_of_ranks(pairs, result):
         "uncertain image, uncertain text": (1, 1),
     }.items():
         best = int(np.argmax(signs[0] * rankdata(image) + signs[1] * rankdata(text)))
-        found = result["corners"][name]
-        assert (found[0]["image_uncertainty"], found[0]["text_uncertainty"]) == (image[best], text[best])
-        assert found[0]["csd"] == pytest.approx(float(csd(pairs.images[owner[best]], pairs.texts[best])))
-        assert len({e["image"] for e in found}) == len({e["caption"] for e in found}) == 5
+        found = result.examples.corners[name]
+        assert (found[0].image_uncertainty, found[0].text_uncertainty) == (image[best], text[best])
+        assert found[0].csd == pytest.approx(float(csd(pairs.images[owner[best]], pairs.texts[best])))
+        assert len({e.image for e in found}) == len({e.caption for e in found}) == 5
 
 
 def test_images_named_like_numbers_do_not_hide_texts(draw):
@@ -187,40 +186,43 @@ def test_images_named_like_numbers_do_not_hide_texts(draw):
         keys=("a",) * 3,
         name="x",
     )
-    assert all(len(samples) == 3 for samples in uncertainty.analyze_uncertainty(pairs)["corners"].values())
+    assert all(
+        len(samples) == 3 for samples in uncertainty.analyze_uncertainty(pairs).examples.corners.values()
+    )
 
 
 def test_it_is_json_and_tables(result):
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert Result.from_json(result.to_json()) == result
     console = Console(width=120, record=True, file=io.StringIO())
-    for table in uncertainty.uncertainty_tables(result):
+    for table in result.tables():
         console.print(table)
     text = console.export_text()
-    assert f"{result['text']['mean']:.4g}" in text
-    assert f"{result['ambiguity']['spearman']:.3f}" in text
-    assert f"{result['regression']['own_image']['r2_with']:.3f}" in text
+    assert f"{result.text.mean:.4g}" in text
+    assert f"{result.ambiguity.spearman:.3f}" in text
+    assert f"{result.regression.own_image.fit.r2_with:.3f}" in text
 
 
 def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
     monkeypatch.setattr(uncertainty, "POINTS", 50)
-    points = uncertainty.analyze_uncertainty(pairs, num_examples=1, seed=2)["points"]
-    assert len(points["text"]) == 50
+    points = uncertainty.analyze_uncertainty(pairs, UncertaintyConfig(num_examples=1, seed=2)).points
+    assert len(points.text) == 50
     text = pairs.texts.uncertainty.tolist()
-    for k, value in enumerate(points["text"]):
+    for k, value in enumerate(points.text):
         row = text.index(value)
-        assert points["length"][k] == int(pairs.captions.lengths[row])
-        assert points["image"][k] == float(pairs.images.uncertainty[pairs.captions.image_index[row]])
-    assert None in points["log_ambiguity"]
+        assert points.length[k] == int(pairs.captions.lengths[row])
+        assert points.image[k] == float(pairs.images.uncertainty[pairs.captions.image_index[row]])
+    assert None in points.log_ambiguity
 
 
 def test_one_image_with_one_caption(draw):
     pairs = one_pair(draw)
     result = uncertainty.analyze_uncertainty(pairs)
-    json.dumps(result, allow_nan=False)
-    assert result["by_length"]["spearman"] is None
-    assert result["regression"]["own_image"]["r2_with"] is None
-    assert result["ambiguity"] is result["by_level"] is None
-    uncertainty.uncertainty_tables(result)
+    assert Result.from_json(result.to_json()) == result
+    assert result.by_length.spearman is None
+    assert result.regression.own_image.fit is None
+    assert result.ambiguity is result.by_level is None
+    assert len(result.plane.images) == 1
+    assert len(result.tables()) == 3
 
 
 def test_deterministic_models_are_rejected_first(draw, pairs):
@@ -239,17 +241,31 @@ def test_deterministic_models_are_rejected_first(draw, pairs):
 
 def test_end_to_end_on_scenes():
     model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
-    result = uncertainty.evaluate_uncertainty(
-        Embedder(model=model), scenes.Scenes("simple", length=30, size=32), limit=20, num_examples=3
-    )
-    json.dumps(result, allow_nan=False)
-    assert (result["images"], result["captions"]) == (20, 80)
-    assert result["regression"]["ambiguity"]["n"] == result["distinct_captions"]
+    config = UncertaintyConfig(limit=20, num_examples=3)
+    source = scenes.Scenes("simple", length=30, size=32)
+    result = uncertainty.evaluate_uncertainty(Embedder(model=model), source, config)
+    assert Result.from_json(result.to_json()) == result
+    assert (result.n, result.num_captions) == (20, 80)
+    assert result.regression.ambiguity.n == result.num_distinct_captions
+
+
+def test_ambiguity_is_computed_from_the_words_if_a_world_is_named(tmp_path):
+    model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
+    source = scenes.Scenes("simple", length=12, size=32)
+    rows = [["filepath", "caption"]]
+    for index in range(12):
+        sample = source.read(index)
+        sample.image.save(tmp_path / f"{index}.png")
+        rows.append([f"{index}.png", sample.captions[-1]])
+    (tmp_path / "data.csv").write_text("\n".join(",".join(f'"{cell}"' for cell in row) for row in rows))
+    embedder, plain = Embedder(model=model), open_data(tmp_path / "data.csv")
+    assert uncertainty.evaluate_uncertainty(embedder, plain).ambiguity is None
+    found = uncertainty.evaluate_uncertainty(embedder, plain, UncertaintyConfig(world="simple"))
+    truth = {row[1]: source.log_ambiguity(row[1]) for row in rows[1:]}
+    assert set(found.points.log_ambiguity) == pytest.approx(set(truth.values()))
 
 
 def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenizer):
-    from dataclasses import replace
-
     from prolip.model.prolip import ProLIP
 
     config = create("nano", tokenizer).config
@@ -268,24 +284,26 @@ def test_bad_samples_are_reported(tmp_path):
         Image.new("RGB", (32, 32), "red").save(tmp_path / f"{name}.png")
     source = open_data(tmp_path / "data.csv")
     whole = uncertainty.evaluate_uncertainty(Embedder(model=model), source)
-    assert whole["bad"] == 0
-    assert "bad" not in uncertainty.uncertainty_tables(whole)[0].caption
+    assert whole.num_bad == 0
+    assert "bad" not in whole.tables()[0].caption
     (tmp_path / "c.png").write_bytes(b"not an image")
     with pytest.raises(ValueError, match="bad"):
         uncertainty.evaluate_uncertainty(Embedder(model=model), source)
     result = uncertainty.evaluate_uncertainty(Embedder(model=model, max_bad_fraction=0.5), source)
-    assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
-    assert "; 1 bad sample was skipped" in uncertainty.uncertainty_tables(result)[0].caption
+    assert (result.n, result.num_captions, result.num_bad) == (3, 3, 1)
+    assert "; 1 bad sample was skipped" in result.tables()[0].caption
 
 
 @pytest.mark.parametrize(
     ("ambiguity", "levels", "wrong"),
     [(-0.6, None, True), (0.6, None, False), (None, 0.4, True), (None, -0.4, False)],
 )
-def test_tables_warn_when_general_captions_are_less_uncertain(ambiguity, levels, wrong):
-    result = {
-        "ambiguity": None if ambiguity is None else {"spearman": ambiguity},
-        "by_level": None if levels is None else {"spearman": levels},
-    }
-    assert (uncertainty._describe_wrong_order(result) is not None) == wrong
-    assert uncertainty._describe_wrong_order({"ambiguity": None, "by_level": None}) is None
+def test_tables_warn_when_general_captions_are_less_uncertain(result, ambiguity, levels, wrong):
+    changed = replace(
+        result,
+        ambiguity=None if ambiguity is None else replace(result.ambiguity, spearman=ambiguity),
+        by_level=None if levels is None else replace(result.by_level, spearman=levels),
+    )
+    assert (uncertainty._describe_wrong_order(changed) is not None) == wrong
+    neither = replace(result, ambiguity=None, by_level=None)
+    assert uncertainty._describe_wrong_order(neither) is None

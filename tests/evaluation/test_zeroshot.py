@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 
@@ -11,7 +12,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import zeroshot
+from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences
+from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 from prolip.measures.public import csd_matrix
@@ -31,11 +34,10 @@ def task(draw, generator):
     return Gaussian(mean, log_var), labels, classes, draw(40, 8, low=-2.0, high=-1.0, dtype=torch.float32)
 
 
-def judge(task, **changes):
+def judge(task, logits=TEMPERATURE, **options):
     images, labels, classes, ood = task
-    return zeroshot.compute_zeroshot_metrics(
-        images, labels, classes, **{"logits": TEMPERATURE, "ood": ood} | changes
-    )
+    config = ZeroShotConfig(**options)
+    return zeroshot.compute_zeroshot_metrics(images, labels, classes, config, logits=logits, ood=ood)
 
 
 def deterministic(task):
@@ -44,13 +46,15 @@ def deterministic(task):
 
 
 def write(result):
-    """The JSON of a result, which must not hold NaN or tensors."""
-    return json.dumps(result, allow_nan=False)
+    """The JSON of a result, which must not hold NaN or tensors, and must be complete."""
+    json.dumps(dataclasses.asdict(result), allow_nan=False)
+    assert ZeroShotResult.from_json(result.to_json()) == result
+    return result.to_json()
 
 
 def printed(result):
     console = Console(width=200, record=True, file=io.StringIO())
-    for table in zeroshot.zeroshot_tables(result):
+    for table in result.tables():
         console.print(table)
     return console.export_text()
 
@@ -59,29 +63,29 @@ def test_accuracy_is_that_of_the_nearest_class_by_csd(task):
     images, labels, classes, _ = task
     result = judge(task)
     distance = csd_matrix(images, classes)
-    assert result["top1"] == pytest.approx((distance.argmin(1) == labels).double().mean().item())
+    assert result.top1.value == pytest.approx((distance.argmin(1) == labels).double().mean().item())
     near = distance.topk(5, largest=False).indices
-    assert result["top5"] == pytest.approx((near == labels[:, None]).any(1).double().mean().item())
-    assert 0.5 < result["top1"] < 1.0
-    assert result["mean_per_class_recall"] == pytest.approx(result["top1"]), "classes of one size"
-    cosine = judge(task, metric="cosine")
-    assert cosine["top1"] == pytest.approx(
+    assert result.top5.value == pytest.approx((near == labels[:, None]).any(1).double().mean().item())
+    assert 0.5 < result.top1.value < 1.0
+    assert result.mean_per_class_recall == pytest.approx(result.top1.value), "classes of one size"
+    cosine = judge(task, rank_by="cosine")
+    assert cosine.top1.value == pytest.approx(
         ((images.mean @ classes.mean.T).argmax(1) == labels).double().mean().item()
     )
 
 
 def test_uncertainty_predicts_errors_of_constructed_data(task):
     result = judge(task)
-    assert result["uncertainty"]["mean"] == pytest.approx(task[0].uncertainty.mean().item())
-    assert len(result["uncertainty"]["deciles"]) == 10
-    assert result["uncertainty"]["correlation"]["deciles"] < -0.5
-    parts = result["selective"]
-    assert parts["oracle_aurc"] <= parts["uncertainty"]["aurc"] < parts["error"]
-    assert parts["uncertainty"]["auroc"] > 0.6
-    assert parts["error"] == pytest.approx(1 - result["top1"])
+    assert result.uncertainty.mean.value == pytest.approx(task[0].uncertainty.mean().item())
+    assert len(result.uncertainty.deciles) == 10
+    assert result.uncertainty.correlation.deciles < -0.5
+    parts = result.selective
+    assert parts.oracle_aurc <= parts.uncertainty.aurc < parts.error
+    assert parts.uncertainty.auroc > 0.6
+    assert parts.error == pytest.approx(1 - result.top1.value)
     for name in CONFIDENCES:
-        assert parts[name]["excess_aurc"] == pytest.approx(parts[name]["aurc"] - parts["oracle_aurc"])
-        assert parts[name]["curve"]["risk"][-1] == pytest.approx(parts["error"])
+        assert parts.get(name).excess_aurc == pytest.approx(parts.get(name).aurc - parts.oracle_aurc)
+        assert parts.get(name).curve.risk[-1] == pytest.approx(parts.error)
 
 
 def test_confidences_are_what_they_are_called(task):
@@ -106,39 +110,40 @@ def test_confident_predictions_are_ranked_where_probabilities_saturate(task):
 
 def test_ood_images_are_detected_by_uncertainty(task):
     images, _, classes, ood = task
-    result = judge(task)["ood"]
-    assert result["n"] == 40
+    result = judge(task).ood
+    assert result.n == 40
     outside = torch.arange(100) >= 60
     uncertainty = torch.cat([images.uncertainty, ood.uncertainty])
     softmax = torch.softmax(
         TEMPERATURE[0] * similarity(Gaussian.cat([images, ood]), classes).double(), 1
     ).amax(1)
-    assert result["uncertainty"]["auroc"] == pytest.approx(roc_auc_score(outside, uncertainty))
-    assert result["max_softmax"]["auroc"] == pytest.approx(roc_auc_score(outside, -softmax))
+    assert result.uncertainty.auroc == pytest.approx(roc_auc_score(outside, uncertainty))
+    assert result.max_softmax.auroc == pytest.approx(roc_auc_score(outside, -softmax))
     for name in CONFIDENCES:
-        assert len(result[name]["edges"]) == len(result[name]["in_distribution"]) + 1
-        for side in ("in_distribution", "out_of_distribution"):
-            assert sum(result[name][side]) == pytest.approx(1.0)
+        histograms = result.get(name)
+        assert len(histograms.edges) == len(histograms.in_distribution) + 1
+        for fractions in (histograms.in_distribution, histograms.out_of_distribution):
+            assert sum(fractions) == pytest.approx(1.0)
 
 
 def test_fits_are_made_on_one_half_and_judged_on_the_other(task):
     images, labels, classes, _ = task
-    result = judge(task, seed=3)["calibration"]
-    assert (result["n_fit"], result["n_test"]) == (30, 30)
+    result = judge(task, seed=3).calibration
+    assert (result.n_fit, result.n_test) == (30, 30)
     half = torch.randperm(60, generator=torch.Generator().manual_seed(3))[30:]
     scores = similarity(images, classes)[half].double()
     for kind in ("raw", "fitted"):
-        part = result["softmax"][kind]
-        p = torch.softmax(part["scale"] * scores, 1)
-        assert part["log_loss"] == pytest.approx(log_loss(labels[half], p, labels=range(6)))
-        pair = result["sigmoid"][kind]
-        p = torch.sigmoid(pair["scale"] * scores + pair["bias"]).flatten()
+        part = getattr(result.softmax, kind)
+        p = torch.softmax(part.scale * scores, 1)
+        assert part.metrics.log_loss == pytest.approx(log_loss(labels[half], p, labels=range(6)))
+        pair = getattr(result.sigmoid, kind)
+        p = torch.sigmoid(pair.scale * scores + pair.bias).flatten()
         match = torch.nn.functional.one_hot(labels[half], 6).flatten()
-        assert pair["pairs"]["log_loss"] == pytest.approx(log_loss(match, p))
-    assert (result["softmax"]["raw"]["scale"], result["sigmoid"]["raw"]["bias"]) == TEMPERATURE
-    assert result["sigmoid"]["fitted"]["pairs"]["log_loss"] < result["sigmoid"]["raw"]["pairs"]["log_loss"]
-    assert judge(task, seed=4)["calibration"]["softmax"]["fitted"]["scale"] != pytest.approx(
-        result["softmax"]["fitted"]["scale"], rel=1e-6
+        assert pair.pairs.log_loss == pytest.approx(log_loss(match, p))
+    assert (result.softmax.raw.scale, result.sigmoid.raw.bias) == TEMPERATURE
+    assert result.sigmoid.fitted.pairs.log_loss < result.sigmoid.raw.pairs.log_loss
+    assert judge(task, seed=4).calibration.softmax.fitted.scale != pytest.approx(
+        result.softmax.fitted.scale, rel=1e-6
     )
 
 
@@ -148,14 +153,15 @@ def test_no_label_of_the_judged_half_reaches_a_fit(task):
     other = labels.clone()
     other[order[30:]] = (other[order[30:]] + 1) % 6
     first, second = (
-        zeroshot.compute_zeroshot_metrics(images, own, classes, logits=TEMPERATURE)["calibration"]
+        zeroshot.compute_zeroshot_metrics(images, own, classes, logits=TEMPERATURE).calibration
         for own in (labels, other)
     )
-    for kind, fitted in (("softmax", "fitted"), ("sigmoid", "fitted"), ("sigmoid", "fitted_to_predictions")):
-        for key in first[kind][fitted].keys() & {"scale", "bias"}:
-            assert first[kind][fitted][key] == second[kind][fitted][key]
-    assert first["softmax"]["fitted"]["log_loss"] < second["softmax"]["fitted"]["log_loss"]
-    assert first["sigmoid"]["raw"]["pairs"]["log_loss"] < second["sigmoid"]["raw"]["pairs"]["log_loss"]
+    assert first.softmax.fitted.scale == second.softmax.fitted.scale
+    for fitted in ("fitted", "fitted_to_predictions"):
+        one, other = (getattr(part.sigmoid, fitted) for part in (first, second))
+        assert (one.scale, one.bias) == (other.scale, other.bias)
+    assert first.softmax.fitted.metrics.log_loss < second.softmax.fitted.metrics.log_loss
+    assert first.sigmoid.raw.pairs.log_loss < second.sigmoid.raw.pairs.log_loss
 
 
 def test_fit_to_predictions_differs_from_fit_to_pairs(generator):
@@ -166,14 +172,9 @@ def test_fit_to_predictions_differs_from_fit_to_pairs(generator):
     images = torch.nn.functional.normalize(classes[labels] + noise, dim=-1)
     result = zeroshot.compute_zeroshot_metrics(
         Gaussian.point(images), labels, Gaussian.point(classes), logits=(100.0, -10.0)
-    )["calibration"]["sigmoid"]
-    assert result["fitted"]["pairs"]["ece"] < 0.01
-    assert (
-        result["fitted"]["predicted"]["ece"]
-        > 0.1
-        > 0.06
-        > result["fitted_to_predictions"]["predicted"]["ece"]
-    )
+    ).calibration.sigmoid
+    assert result.fitted.pairs.ece < 0.01
+    assert result.fitted.predicted.ece > 0.1 > 0.06 > result.fitted_to_predictions.predicted.ece
 
 
 def test_results_are_json_and_the_same_again(task):
@@ -183,25 +184,25 @@ def test_results_are_json_and_the_same_again(task):
 def test_tables_show_the_numbers(task):
     result = judge(task)
     text = printed(result)
-    assert f"{100 * result['top1']:.1f}" in text
-    assert f"{result['calibration']['softmax']['raw']['ece']:.4f}" in text
-    assert f"{result['selective']['match']['aurc']:.4f}" in text
-    assert f"{result['ood']['uncertainty']['auroc']:.3f}" in text
+    assert f"{100 * result.top1.value:.1f} ({100 * result.top1.low:.1f} to" in text
+    assert f"{result.calibration.softmax.raw.metrics.ece:.4f}" in text
+    assert f"{result.selective.match.aurc:.4f}" in text
+    assert f"{result.ood.uncertainty.auroc:.3f}" in text
     assert "match probability" in text
 
 
 def test_a_deterministic_model_has_everything_but_uncertainty(task):
     result = judge(deterministic(task), logits=(20.0, None))
     write(result)
-    assert result["uncertainty"] is result["selective"]["uncertainty"] is result["ood"]["uncertainty"] is None
-    assert result["ood"]["mean_uncertainty"] is None
-    assert result["calibration"]["sigmoid"] is None
-    assert result["selective"]["match"]["aurc"] < result["selective"]["error"]
+    assert result.uncertainty is result.selective.uncertainty is result.ood.uncertainty is None
+    assert result.ood.mean_uncertainty is None
+    assert result.calibration.sigmoid is None
+    assert result.selective.match.aurc < result.selective.error
     text = printed(result)
     assert "similarity" in text
     assert "uncertainty" not in text
-    cosine = judge(deterministic(task), logits=(20.0, None), metric="cosine")
-    assert cosine["top1"] == result["top1"], "points are as near by CSD as by cosine"
+    cosine = judge(deterministic(task), logits=(20.0, None), rank_by="cosine")
+    assert cosine.top1 == result.top1, "points are as near by CSD as by cosine"
 
 
 def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
@@ -212,19 +213,19 @@ def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
         )
         write(result)
         printed(result)
-        assert (result["calibration"] is None) == (len(rows) == 1)
+        assert (result.calibration is None) == (len(rows) == 1)
     perfect = zeroshot.compute_zeroshot_metrics(classes, torch.arange(6), classes, logits=TEMPERATURE)
     write(perfect)
-    assert perfect["top1"] == 1.0
-    assert perfect["uncertainty"]["correlation"]["deciles"] is perfect["selective"]["match"]["auroc"] is None
-    assert perfect["calibration"]["sigmoid"]["fitted"]["converged"]
-    assert perfect["calibration"]["sigmoid"]["fitted_to_predictions"] is None
+    assert perfect.top1.value == 1.0
+    assert perfect.uncertainty.correlation.deciles is perfect.selective.match.auroc is None
+    assert perfect.calibration.sigmoid.fitted.converged
+    assert perfect.calibration.sigmoid.fitted_to_predictions is None
     assert "–" in printed(perfect)
     two = zeroshot.compute_zeroshot_metrics(
         images[:9], labels[:9] % 2, classes[:2], logits=TEMPERATURE, ood=images[:1]
     )
     write(two)
-    assert two["top5"] is None
+    assert two.top5 is None
 
 
 def test_bad_input_is_reported(task):
@@ -234,7 +235,7 @@ def test_bad_input_is_reported(task):
     with pytest.raises(ValueError, match="one image"):
         zeroshot.compute_zeroshot_metrics(images[:0], labels[:0], classes, logits=TEMPERATURE)
     with pytest.raises(ValueError, match="pass None"):
-        judge(task, ood=images[:0])
+        judge((images, labels, classes, images[:0]))
     with pytest.raises(ValueError, match="from 0 to 3"):
         zeroshot.compute_zeroshot_metrics(images, labels, classes[:4], logits=TEMPERATURE)
 
@@ -260,10 +261,10 @@ def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):
         ood_source=data.source,
     )
     write(result)
-    assert (result["n"], result["bad"], result["classes"]) == (8, 1, 3)
-    assert result["templates"] == ["a {c}", "a small {c}"]
-    assert result["ood"]["n"] == 8
-    assert result["ood"]["match"]["auroc"] == pytest.approx(0.5), "the same images inside and outside"
+    assert (result.n, result.num_bad, result.num_classes) == (8, 1, 3)
+    assert result.templates == ("a {c}", "a small {c}")
+    assert result.ood.n == 8
+    assert result.ood.match.auroc == pytest.approx(0.5), "the same images inside and outside"
     names = [name.replace("_", " ") for name in sorted(path.name for path in folder.iterdir())]
     prompts = nano.embed_texts([t.format(c=name) for name in names for t in ("a {c}", "a small {c}")])
     classes = pool(Gaussian(prompts.mean.reshape(3, 2, -1), prompts.log_var.reshape(3, 2, -1)))
@@ -271,16 +272,16 @@ def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):
     images = nano.embed_images(files)
     labels = torch.tensor([names.index(path.parent.name.replace("_", " ")) for path in files])
     nearest = csd_matrix(images, classes).argmin(1)
-    assert result["top1"] == pytest.approx((nearest == labels).double().mean().item())
-    assert result["logits"] == {"scale": pytest.approx(10.0), "bias": pytest.approx(-10.0)}
+    assert result.top1.value == pytest.approx((nearest == labels).double().mean().item())
+    assert (result.logit_scale, result.logit_bias) == (pytest.approx(10.0), pytest.approx(-10.0))
     given = zeroshot.evaluate_zeroshot(
         Embedder(model=nano, max_bad_fraction=0.5, progress=False), data, classes=classes[[1, 2, 0]]
     )
     other = csd_matrix(images, classes[[1, 2, 0]]).argmin(1)
-    assert given["top1"] == pytest.approx((other == labels).double().mean().item())
+    assert given.top1.value == pytest.approx((other == labels).double().mean().item())
 
 
 def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
-    assert zeroshot.get_logit_parameters(nano) == (pytest.approx(10.0), pytest.approx(-10.0))
+    assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0))
     nano.logit_bias = None
-    assert zeroshot.get_logit_parameters(nano)[1] is None
+    assert Embedder(model=nano).logit_parameters[1] is None

@@ -1,4 +1,3 @@
-import json
 import shlex
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from prolip.filtering import filter, score_cache
 from prolip.filtering.filter import filter_pairs
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import SampleOutcome
+from prolip.filtering.summary import FilterSummary
 from prolip.scenes.writer import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset as write_scenes
 from tests.data.tar_files import tar_bytes
@@ -44,14 +44,15 @@ def test_filter_pairs_drops_false_captions(polluted, tmp_path, by):
     assert found.counts.ground_truth.precision > 0.93
     rows = pq.read_table(tmp_path / "subset.parquet").to_pylist()
     assert sum(row["correct"] for row in rows) / 210 == pytest.approx(found.counts.ground_truth.precision)
-    assert json.loads((tmp_path / "filter.json").read_text()) == found.summary
+    text = (tmp_path / "filter.json").read_text()
+    assert FilterSummary.from_json(text, "filter.json") == found.summary
 
 
 def test_filter_pairs_summary_counts_every_sample(polluted, tmp_path):
     found = filtered(polluted, tmp_path, duplicates="both", duplicate_cosine=0.999)
     fates = found.counts.outcomes
     assert (
-        found.summary["outcomes"]["kept"]
+        found.summary.outcomes["kept"]
         == fates[SampleOutcome.KEPT]
         == len(pq.read_table(tmp_path / "subset.parquet"))
     )
@@ -59,7 +60,7 @@ def test_filter_pairs_summary_counts_every_sample(polluted, tmp_path):
     assert fates[SampleOutcome.DUPLICATE] == found.selection.duplicates.count > 0
     assert sum(fates.values()) == 300
     rows = pq.read_table(tmp_path / "scores" / "part-000000000.parquet")["csd"].to_pylist()
-    assert found.summary["threshold"] in [
+    assert found.summary.threshold in [
         value
         for part in found.selection.scores.parts
         for value in found.selection.scores.read_part(part)["csd"].to_pylist()
@@ -73,25 +74,31 @@ def test_filter_pairs_reads_cached_scores_for_another_criterion(polluted, tmp_pa
     assert filtered(polluted, tmp_path, rank_by="cosine").counts.kept == 210
 
 
-def test_filter_pairs_embeds_raw_data_and_counts_bad_samples(nano, tmp_path):
+def test_filter_pairs_embeds_raw_data_and_counts_bad_samples(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [6, 5], bad=[3])
     found = filter_pairs(
-        data, tmp_path / "out", keep_fraction=0.4, model=nano, max_bad_fraction=0.2, progress=False
+        data, tmp_path / "out", keep_fraction=0.4, model=nano_path, max_bad_fraction=0.2, progress=False
     )
     assert (tmp_path / "out" / "embeddings" / "prolip.json").exists()
-    assert found.summary["errors"] == {"unreadable image": 1}
+    assert found.summary.errors == {"unreadable image": 1}
     assert found.counts.total == 10
     assert found.counts.kept == 4
     ids = np.load(tmp_path / "out" / "ids.npy")
     assert len(ids) == 4, "samples have uids, so ids are written"
     assert {path.name for path in found.paths} == {"ids.npy", "subset.parquet", "filter.json"}
-    assert found.summary["written"] == ["ids.npy", "subset.parquet"]
+    assert found.summary.written == ("ids.npy", "subset.parquet")
 
 
-def test_filter_pairs_writes_only_requested_outputs(nano, tmp_path):
+def test_filter_pairs_writes_only_requested_outputs(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [6])
     found = filter_pairs(
-        data, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=["shards"], shard_size=2, progress=False
+        data,
+        tmp_path / "o",
+        keep_fraction=0.5,
+        model=nano_path,
+        outputs=["shards"],
+        shard_size=2,
+        progress=False,
     )
     assert [path.name for path in sorted((tmp_path / "o" / "shards").glob("*.tar"))] == [
         "00000.tar",
@@ -131,7 +138,7 @@ def test_filter_pairs_rejects_criterion_without_scores(tmp_path):
         filter.filter_pairs(embeddings.folder, tmp_path / "o", keep_fraction=0.5, rank_by="inclusion")
 
 
-def test_filter_pairs_scores_a_repaired_shard_again(nano, tmp_path):
+def test_filter_pairs_scores_a_repaired_shard_again(nano_path, tmp_path):
     write_shards(tmp_path / "d", [6])
     shard = tmp_path / "d" / "00000.tar"
     content = shard.read_bytes()
@@ -139,7 +146,7 @@ def test_filter_pairs_scores_a_repaired_shard_again(nano, tmp_path):
     data, out = f"pipe:cat {shlex.quote(str(shard))}", tmp_path / "o"
     options = {
         "keep_fraction": 1.0,
-        "model": nano,
+        "model": nano_path,
         "max_bad_fraction": 0.5,
         "outputs": ("shards", "parquet"),
         "progress": False,
@@ -156,9 +163,9 @@ def test_filter_pairs_scores_a_repaired_shard_again(nano, tmp_path):
     assert fresh.counts.kept == 6
 
 
-def test_filter_pairs_rejects_shards_of_another_selection_before_writing(nano, tmp_path):
+def test_filter_pairs_rejects_shards_of_another_selection_before_writing(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [6])
-    options = {"model": nano, "outputs": ("parquet", "shards"), "progress": False}
+    options = {"model": nano_path, "outputs": ("parquet", "shards"), "progress": False}
     filter_pairs(data, tmp_path / "o", keep_fraction=0.5, **options)
     before = (tmp_path / "o" / "subset.parquet").read_bytes()
     with pytest.raises(ValueError, match="shards of another selection"):
@@ -166,11 +173,11 @@ def test_filter_pairs_rejects_shards_of_another_selection_before_writing(nano, t
     assert (tmp_path / "o" / "subset.parquet").read_bytes() == before
 
 
-def test_filter_pairs_needs_the_data_to_write_shards_of_a_stream_with_password(nano, tmp_path):
+def test_filter_pairs_needs_the_data_to_write_shards_of_a_stream_with_password(nano_path, tmp_path):
     write_shards(tmp_path / "d", [4])
     data = f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/d/00000.tar"
     done = filter_pairs(
-        data, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=("shards",), progress=False
+        data, tmp_path / "o", keep_fraction=0.5, model=nano_path, outputs=("shards",), progress=False
     )
     assert len(open_data(tmp_path / "o" / "shards")) == 2
     with pytest.raises(ValueError, match=r"password.*--model"):
@@ -189,40 +196,44 @@ def test_filter_pairs_needs_the_data_to_write_shards_of_a_stream_with_password(n
         ("device", "cpu"),
     ],
 )
-def test_filter_pairs_rejects_embedding_options_for_embeddings(nano, tmp_path, name, value):
-    stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
+def test_filter_pairs_rejects_embedding_options_for_embeddings(nano_path, tmp_path, name, value):
+    stored = embed(nano_path, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
     with pytest.raises(ValueError, match=f"leave out {name}"):
         filter_pairs(stored.folder, tmp_path / "o", keep_fraction=0.5, **{name: value})
 
 
-def test_filter_pairs_rejects_inclusion_of_traces_before_embedding(nano, tmp_path):
+def test_filter_pairs_rejects_inclusion_of_traces_before_embedding(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [4])
     with pytest.raises(ValueError, match="leave out variances"):
         filter_pairs(
-            data, tmp_path / "o", keep_fraction=0.5, rank_by="inclusion", model=nano, variances="trace"
+            data, tmp_path / "o", keep_fraction=0.5, rank_by="inclusion", model=nano_path, variances="trace"
         )
     assert not (tmp_path / "o").exists()
 
 
-def test_filter_pairs_reports_data_without_a_good_sample(nano, tmp_path):
+def test_filter_pairs_reports_data_without_a_good_sample(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [3], bad={0, 1, 2})
     with pytest.raises(ValueError, match=r"no sample of .* could be embedded: see .*\.csv"):
-        filter_pairs(data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=1, progress=False)
+        filter_pairs(
+            data, tmp_path / "o", keep_fraction=0.5, model=nano_path, max_bad_fraction=1, progress=False
+        )
 
 
-def test_filter_pairs_skips_ids_if_a_uid_is_invalid(nano, tmp_path, caplog):
+def test_filter_pairs_skips_ids_if_a_uid_is_invalid(nano_path, tmp_path, caplog):
     members = [(name, content.replace(uid(1).encode(), b"short")) for name, content in files(range(4))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    done = filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano, progress=False)
+    done = filter_pairs(
+        tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano_path, progress=False
+    )
     assert [path.name for path in done.paths] == ["subset.parquet", "filter.json"]
     assert "the uid 'short'" in caplog.text
 
 
-def test_filter_pairs_renames_extra_columns_with_reserved_names(nano, tmp_path):
+def test_filter_pairs_renames_extra_columns_with_reserved_names(nano_path, tmp_path):
     metadata = b'{"part": "p", "csd": "c", "csd_": "d", "image_row": 5}'
     members = [(name, metadata if name.endswith("json") else content) for name, content in files(range(3))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano, progress=False)
+    filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano_path, progress=False)
     rows = pq.read_table(tmp_path / "o" / "subset.parquet")
     assert rows["part_"].to_pylist() == ["p"] * 3
     assert rows["csd__"].to_pylist() == ["c"] * 3
@@ -230,22 +241,23 @@ def test_filter_pairs_renames_extra_columns_with_reserved_names(nano, tmp_path):
     assert rows["image_row_"].to_pylist() == [5] * 3
 
 
-def test_filter_pairs_rejects_object_storage_as_output(nano, tmp_path):
+def test_filter_pairs_rejects_object_storage_as_output(nano_path, tmp_path):
     with pytest.raises(ValueError, match="s3://bucket/out"):
-        filter_pairs(str(tmp_path), "s3://bucket/out", keep_fraction=0.5, model=nano)
+        filter_pairs(str(tmp_path), "s3://bucket/out", keep_fraction=0.5, model=nano_path)
 
 
-def test_filter_pairs_rejects_shards_of_a_source_in_memory(nano, tmp_path):
+def test_filter_pairs_rejects_shards_of_a_source_in_memory(nano_path, tmp_path):
     source = open_data(write_shards(tmp_path / "d", [4]))
     with pytest.raises(ValueError, match="path of the data"):
-        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=("shards",))
+        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano_path, outputs=("shards",))
     assert (
-        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano, progress=False).counts.kept == 2
+        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano_path, progress=False).counts.kept
+        == 2
     )
 
 
-def test_cache_scores_rejects_other_columns(nano, tmp_path):
-    stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
+def test_cache_scores_rejects_other_columns(nano_path, tmp_path):
+    stored = embed(nano_path, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
     filter_pairs(stored.folder, tmp_path / "o", keep_fraction=0.5, progress=False)
     fewer = replace(stored.header, columns={})
     with pytest.raises(ValueError, match=r"holds the scores of other embeddings \(columns differ\)"):

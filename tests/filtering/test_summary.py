@@ -41,7 +41,7 @@ def test_quantiles_are_exact_to_one_bin(tmp_path, by):
     for name, some in (("kept", values[kept]), ("dropped", values[~kept])):
         for quantile in QUANTILES:
             exact = np.quantile(some, quantile, method="inverted_cdf")
-            quantile_found = found.to_dict()["quantiles"][name][f"{quantile:g}"]
+            quantile_found = found.compute_quantiles()[name][f"{quantile:g}"]
             assert quantile_found == pytest.approx(exact, abs=1.01 * bin_width), (name, quantile)
     assert found.histogram.kept.sum() == found.kept == 24
     assert found.histogram.dropped.sum() == 36
@@ -82,11 +82,18 @@ def test_summarize_selection_with_one_score(tmp_path):
     criterion = get_criterion("csd")
     threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), 1.0)
     found = summarize_selection(Selection(scores, criterion, threshold))
-    assert found.to_dict()["quantiles"]["dropped"] is None
-    assert found.to_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-threshold.score, rel=1e-5)
+    assert found.compute_quantiles()["dropped"] is None
+    assert found.compute_quantiles()["kept"]["0.5"] == pytest.approx(-threshold.score, rel=1e-5)
 
 
 def test_null_and_nan_ground_truth_are_unknown():
     right, known = summary._read_ground_truth(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "correct")
     assert right.tolist() == [True, False, False, False]
     assert known.tolist() == [True, True, False, False]
+
+
+def test_filter_summary_of_another_version_is_refused():
+    with pytest.raises(ValueError, match=r"filter.json has version 0.*`prolip filter`"):
+        summary.FilterSummary.from_json('{"version": 0}', "filter.json")
+    with pytest.raises(ValueError, match="version None"):
+        summary.FilterSummary.from_json("[]", "filter.json")

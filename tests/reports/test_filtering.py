@@ -58,10 +58,10 @@ class Text(HTMLParser):
             self.images.append(dict(attrs))
 
 
-def test_filter_page_shows_outcomes_and_images(nano, tmp_path):
+def test_filter_page_shows_outcomes_and_images(nano_path, tmp_path):
     data = write_shards(tmp_path / "d", [9, 8], bad=[3])
     done = filter_pairs(
-        data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=0.2, duplicates="both",
+        data, tmp_path / "o", keep_fraction=0.5, model=nano_path, max_bad_fraction=0.2, duplicates="both",
         duplicate_cosine=0.9999, ground_truth="width", progress=False,
     )  # fmt: skip
     page = save_filter_page(done, tmp_path / "o").read_text()
@@ -89,9 +89,9 @@ def test_filter_page_shows_errors_of_missing_images(tmp_path):
     assert "gone.png does not exist" in seen.text
 
 
-def test_filter_page_shows_no_images_of_changed_data(nano, tmp_path):
+def test_filter_page_shows_no_images_of_changed_data(nano_path, tmp_path):
     done = filter_pairs(
-        write_shards(tmp_path / "d", [6]), tmp_path / "o", keep_fraction=0.5, model=nano, progress=False
+        write_shards(tmp_path / "d", [6]), tmp_path / "o", keep_fraction=0.5, model=nano_path, progress=False
     )
     write_shards(tmp_path / "d", [5])
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())

@@ -8,8 +8,8 @@ from PIL import Image
 import prolip
 from prolip.embeddings.embed import embed
 from prolip.reports import hits
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
-from prolip.retrieval.query import SearchConfig
 from prolip.retrieval.response import search_with_confidence
 
 

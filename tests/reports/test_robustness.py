@@ -1,21 +1,44 @@
 """The figure of robustness: a column per perturbation, with the paper's numbers where it has them."""
 
+from dataclasses import replace
+
+from prolip.evaluation.result import Mean, Proportion
+from prolip.evaluation.robustness_result import (
+    AccuracyUncertainty,
+    CorruptionRow,
+    OcclusionRow,
+    PGDMetrics,
+    PGDRow,
+    RobustnessResult,
+)
 from prolip.reports import robustness
 from tests.reports.svg import svg_text
 
-CLEAN = {"accuracy": 0.5, "uncertainty": 0.02}
-RESULT = {
-    "clean": CLEAN,
-    "occlusion": [{"fraction": part, "accuracy": 0.5 - part, "uncertainty": 0.02 + part} for part in (0.0, 0.1)],
-    "corruptions": {
-        "gaussian_noise": [{"severity": s, "accuracy": 0.4, "uncertainty": 0.03} for s in (1, 3)],
-        "jpeg": [{"severity": s, "accuracy": 0.3, "uncertainty": 0.01} for s in (1, 3)],
+
+
+def measured(accuracy, uncertainty):
+    return {
+        "accuracy": Proportion.from_mean(accuracy, 20),
+        "uncertainty": None if uncertainty is None else Mean(value=uncertainty, n=20, std_error=0.001),
+    }
+
+
+RESULT = RobustnessResult(
+    data="photos",
+    n=20,
+    rank_by="csd",
+    num_classes=4,
+    clean=AccuracyUncertainty(**measured(0.5, 0.02)),
+    occlusion=tuple(OcclusionRow(fraction=part, **measured(0.5 - part, 0.02 + part)) for part in (0.0, 0.1)),
+    corruptions={
+        "gaussian_noise": tuple(CorruptionRow(severity=s, **measured(0.4, 0.03)) for s in (1, 3)),
+        "jpeg": tuple(CorruptionRow(severity=s, **measured(0.3, 0.01)) for s in (1, 3)),
     },
-    "pgd": {
-        "images": 7, "epsilon": 8 / 255, "step": 2 / 255, "start": "random",
-        "rows": [{"steps": s, "accuracy": 0.1, "uncertainty": 0.02} for s in (0, 3, 40)],
-    },
-}  # fmt: skip
+    pgd=PGDMetrics(
+        n=7, epsilon=8 / 255, step_size=2 / 255, start="random",
+        rows=tuple(PGDRow(steps=s, **measured(0.1, 0.02)) for s in (0, 3, 40)),
+    ),
+)  # fmt: skip
 
 
 def test_robustness_figure_has_a_column_per_perturbation(tmp_path):
@@ -36,14 +59,15 @@ def test_robustness_figure_has_a_column_per_perturbation(tmp_path):
 
 def test_robustness_figure_of_deterministic_model(tmp_path):
     def bare(rows):
-        return [{**row, "uncertainty": None} for row in rows]
+        return tuple(replace(row, uncertainty=None) for row in rows)
 
-    result = {
-        "clean": {**CLEAN, "uncertainty": None},
-        "occlusion": [],
-        "corruptions": {kind: bare(rows) for kind, rows in RESULT["corruptions"].items()},
-        "pgd": None,
-    }
+    result = replace(
+        RESULT,
+        clean=replace(RESULT.clean, uncertainty=None),
+        occlusion=(),
+        corruptions={kind: bare(rows) for kind, rows in RESULT.corruptions.items()},
+        pgd=None,
+    )
     text = svg_text(robustness.save_robustness_figure(result, tmp_path / "one")[1])
     assert "accuracy" in text
     assert "tr Σ" not in text
@@ -51,6 +75,6 @@ def test_robustness_figure_of_deterministic_model(tmp_path):
 
 
 def test_robustness_figure_without_results(tmp_path):
-    result = {**RESULT, "occlusion": [], "corruptions": {}, "pgd": None}
+    result = replace(RESULT, occlusion=(), corruptions={}, pgd=None)
     assert robustness.save_robustness_figure(result, tmp_path / "none") == []
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from prolip import scenes
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import background, uncertainty
+from prolip.evaluation.configs import UncertaintyConfig
 from prolip.model.create import create
 from prolip.reports import figures
 from prolip.reports import uncertainty as report
@@ -29,7 +31,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def result(model, source):
-    return uncertainty.evaluate_uncertainty(Embedder(model=model), source, num_examples=6)
+    return uncertainty.evaluate_uncertainty(Embedder(model=model), source, UncertaintyConfig(num_examples=6))
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +53,13 @@ def test_uncertainty_figure_has_a_panel_per_result(result, tmp_path):
         "What uncertainty adds",
     ]
     assert all(title in text for title in titles)
-    assert f"mean {result['text']['mean']:.4g}" in text
-    assert f"ρ {result['ambiguity']['spearman']:.2f}" in text
+    assert f"mean {result.text.mean:.4g}" in text
+    assert f"ρ {result.ambiguity.spearman:.2f}" in text
     with Image.open(png) as image:
         assert image.width >= 1280
-    less = {
-        **result,
-        "by_level": None,
-        "ambiguity": None,
-        "regression": {**result["regression"], "ambiguity": None},
-    }
+    less = replace(
+        result, by_level=None, ambiguity=None, regression=replace(result.regression, ambiguity=None)
+    )
     _, svg = report.save_uncertainty_figure(less, tmp_path / "less")
     assert "By level" not in svg_text(svg)
     assert "Against the truth" not in svg_text(svg)
@@ -78,15 +77,15 @@ def test_uncertainty_sheets_show_numbers(result, source, tmp_path):
     assert sorted(svg) == ["corners", "long_uncertain_captions", "most_and_least_certain"]
     assert svg["most_and_least_certain"].read_text().count("<image") == 24
     text = svg_text(svg["most_and_least_certain"])
-    assert f"image {result['uncertain_images'][0]['image_uncertainty']:.4f}" in text
-    assert f"text {result['certain_captions'][-1]['text_uncertainty']:.4f}" in text
+    assert f"image {result.examples.uncertain_images[0].image_uncertainty:.4f}" in text
+    assert f"text {result.examples.certain_captions[-1].text_uncertainty:.4f}" in text
     text = svg_text(svg["corners"])
-    for title, samples in result["corners"].items():
+    for title, samples in result.examples.corners.items():
         assert title[1:] in text
-        assert f"CSD {samples[0]['csd']:.3f}" in text
-    first = result["long_uncertain_captions"][0]
-    assert f"{first['text_uncertainty']:.4f}" in svg_text(svg["long_uncertain_captions"])
-    assert f"{first['length']} tokens" in svg_text(svg["long_uncertain_captions"])
+        assert f"CSD {samples[0].csd:.3f}" in text
+    first = result.examples.long_uncertain_captions[0]
+    assert f"{first.text_uncertainty:.4f}" in svg_text(svg["long_uncertain_captions"])
+    assert f"{first.length} tokens" in svg_text(svg["long_uncertain_captions"])
 
 
 def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, tmp_path):
@@ -94,14 +93,15 @@ def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, t
     monkeypatch.setattr(report.sheets, "save_image_sheet", lambda out, groups: shown.extend(groups) or [])
     report.save_uncertainty_sheets(result, source, tmp_path)
     for group, name in zip(shown, ("uncertain_images", "certain_images"), strict=False):
-        for item, entry in zip(group.items, result[name], strict=True):
-            assert np.array_equal(item.image, source.read(entry["index"]).image)
-            assert item.caption == entry["caption"]
+        for item, entry in zip(group.items, getattr(result.examples, name), strict=True):
+            assert np.array_equal(item.image, source.read(entry.index).image)
+            assert item.caption == entry.caption
 
 
-def test_rank_is_rounded_down():
-    assert "above 99.9 %" in report._describe_length_and_rank({"length": 3, "text_rank": 0.9999})
-    assert "above 100.0 %" in report._describe_length_and_rank({"length": 3, "text_rank": 1.0})
+def test_rank_is_rounded_down(result):
+    example = result.examples.uncertain_captions[0]
+    assert "above 99.9 %" in report._describe_length_and_rank(replace(example, text_rank=0.9999))
+    assert "above 100.0 %" in report._describe_length_and_rank(replace(example, text_rank=1.0))
 
 
 def test_background_figures(model, tmp_path):

@@ -21,17 +21,15 @@ def test_zeroshot_figure_shows_the_numbers(result, tmp_path):
         assert image.width > 1500
         assert len(image.convert("RGB").getcolors(2**20)) > 100, "not an empty page"
     text = svg_text(paths[1])
-    for kind in ("raw", "fitted"):
-        assert f"{kind}, ECE {result['calibration']['softmax'][kind]['ece']:.3f}" in text
-    for kind, label in (
-        ("fitted", "fitted to all pairs"),
-        ("fitted_to_predictions", "fitted to predictions"),
-    ):
-        assert f"{label}, ECE {result['calibration']['sigmoid'][kind]['predicted']['ece']:.3f}" in text
+    softmax, sigmoid = result.calibration.softmax, result.calibration.sigmoid
+    assert f"raw, ECE {softmax.raw.metrics.ece:.3f}" in text
+    assert f"fitted, ECE {softmax.fitted.metrics.ece:.3f}" in text
+    assert f"fitted to all pairs, ECE {sigmoid.fitted.predicted.ece:.3f}" in text
+    assert f"fitted to predictions, ECE {sigmoid.fitted_to_predictions.predicted.ece:.3f}" in text
     for name, label in (("uncertainty", "image uncertainty"), ("match", "match probability")):
-        assert f"{label}, AURC {result['selective'][name]['aurc']:.3f}" in text
-        assert f"AUROC {result['ood'][name]['auroc']:.3f}" in text
-    counts = " ".join(str(row["n"]) for row in result["uncertainty"]["deciles"])
+        assert f"{label}, AURC {result.selective.get(name).aurc:.3f}" in text
+        assert f"AUROC {result.ood.get(name).auroc:.3f}" in text
+    counts = " ".join(str(decile.accuracy.n) for decile in result.uncertainty.deciles)
     assert counts in text, "the samples of each decile"
 
 

@@ -14,9 +14,10 @@ from prolip.retrieval.confidence import (
     compute_confidence,
     probability_nearer_than_first,
 )
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
-from prolip.retrieval.query import SearchConfig, search
+from prolip.retrieval.query import search
 from prolip.weights.load import load
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 

@@ -9,11 +9,12 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 from prolip.measures.public import csd, log_containment, log_inclusion
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import MARGIN
-from prolip.retrieval.query import SearchConfig, search
+from prolip.retrieval.query import search
 from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
 IMAGES, TEXTS = make_gaussians(300), make_gaussians(160, seed=1)

@@ -12,9 +12,9 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 from prolip.model.create import create
 from prolip.retrieval.confidence import COMPARED
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
-from prolip.retrieval.query import SearchConfig
 from prolip.retrieval.response import load_database_model, search_with_confidence, show
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 

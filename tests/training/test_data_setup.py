@@ -186,7 +186,7 @@ def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
 @pytest.mark.parametrize(
     ("run", "world_size", "message"),
     [
-        (config(), 1, "there is no data to train on: set data.source"),
+        (config(), 1, "there is no data to train on: set --data.source"),
         (config(SIMPLE), 3, "batch_size 16 is not a multiple of the number of ranks, 3"),
         (
             config("scenes:simple,length=8"),
@@ -209,7 +209,7 @@ def test_what_cannot_be_loaded(run, world_size, message, model):
 def test_a_model_without_a_tokenizer(tokenizer):
     model = create("nano", tokenizer)
     model.tokenizer = None
-    with pytest.raises(ValueError, match=r"set model\.tokenizer"):
+    with pytest.raises(ValueError, match=r"set --model\.tokenizer"):
         load(config(SIMPLE), model)
 
 

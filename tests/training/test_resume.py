@@ -4,13 +4,16 @@ Processes that are to be killed are forks of one that has imported everything an
 file is what torchrun starts.
 """
 
+import errno
 import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +41,7 @@ CLIP = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)
 OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
 STEPS = 14
 PROJECT = Path(__file__).parents[2]
+both_ways = pytest.mark.parametrize("async_save", [False, True], ids=["blocking", "async"])
 
 
 def config(
@@ -49,6 +53,7 @@ def config(
     workers=0,
     display="none",
     held_out="scenes:simple,size=32,length=12",
+    async_save=True,
 ):
     """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data."""
     nano = recipe()
@@ -59,7 +64,7 @@ def config(
             Stage(samples=32, objective=Objective(vib=0.01), source=(FIRST,)),
         ),
         optimizer=OptimizerConfig(lr=1e-2, warmup_steps=3, ema_decay=0.7),
-        checkpoint=CheckpointConfig(every_steps=every, keep_last=keep),
+        checkpoint=CheckpointConfig(every_steps=every, keep_last=keep, async_save=async_save),
         log=LogConfig(every_steps=1, display=display, tensorboard=False),
         held_out=HeldOutConfig(source=held_out, samples=12, every_steps=4),
     )  # fmt: skip
@@ -121,8 +126,8 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory):
-    """Of a run that was never stopped."""
-    return collect_results(train(config(tmp_path_factory.mktemp("whole") / "run")))
+    """Of a run that was never stopped, and that waited for its checkpoints."""
+    return collect_results(train(config(tmp_path_factory.mktemp("whole") / "run", async_save=False)))
 
 
 class Crash(BaseException):
@@ -168,9 +173,10 @@ def test_reference_run_has_distinct_losses_stages_and_best_model(wanted):
     assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
 
 
+@both_ways
 @pytest.mark.parametrize("number", [7])
-def test_resume_after_a_crash_is_bit_exact(tmp_path, monkeypatch, wanted, number):
-    run = config(tmp_path / "run")
+def test_resume_after_a_crash_is_bit_exact(tmp_path, monkeypatch, wanted, number, async_save):
+    run = config(tmp_path / "run", async_save=async_save)
     crashed(monkeypatch, run, number)
     train(run, resume=True)
     assert_same(tmp_path / "run", wanted)
@@ -181,8 +187,11 @@ def test_resume_after_a_crash_is_bit_exact(tmp_path, monkeypatch, wanted, number
 @pytest.mark.parametrize(
     ("number", "every"), [*((step, 4) for step in range(STEPS)), (0, 1), (13, 1), (3, 3), (5, 3)]
 )
-def test_resume_after_a_crash_at_any_step_is_bit_exact(tmp_path, monkeypatch, wanted, number, every):
-    run = config(tmp_path / "run", every=every)
+@both_ways
+def test_resume_after_a_crash_at_any_step_is_bit_exact(
+    tmp_path, monkeypatch, wanted, number, every, async_save
+):
+    run = config(tmp_path / "run", every=every, async_save=async_save)
     crashed(monkeypatch, run, number)
     train(run, resume=True)
     assert_same(tmp_path / "run", wanted)
@@ -192,8 +201,8 @@ def test_resume_after_a_crash_at_any_step_is_bit_exact(tmp_path, monkeypatch, wa
 
 @pytest.mark.slow
 def test_crash_after_crash_with_workers_or_without(tmp_path, monkeypatch, wanted):
-    """Other workers, other moments of saving: none changes the run."""
-    crashed(monkeypatch, config(tmp_path / "run", workers=1), 4)
+    """Other workers, other moments and ways of saving: none changes the run."""
+    crashed(monkeypatch, config(tmp_path / "run", workers=1, async_save=False), 4)
     with monkeypatch.context() as inside:
         at_step(inside, 8, crash)
         with pytest.raises(Crash):
@@ -203,9 +212,12 @@ def test_crash_after_crash_with_workers_or_without(tmp_path, monkeypatch, wanted
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 3, 8]
 
 
+@both_ways
 @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 5])
-def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypatch, wanted, number):
-    run = config(tmp_path / "run")
+def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(
+    tmp_path, monkeypatch, wanted, number, async_save
+):
+    run = config(tmp_path / "run", async_save=async_save)
     with monkeypatch.context() as inside:
         at_step(inside, number, terminate)
         assert train(run) == tmp_path / "run"
@@ -219,7 +231,8 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypa
 @pytest.mark.slow
 def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monkeypatch, wanted):
     """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
-    run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save_checkpoint
+    run = config(tmp_path / "run", keep=1, async_save=False)  # else steps follow before it is written
+    written, save = [], checkpointing.save_checkpoint
 
     def noting(folder, content, group):
         path = save(folder, content, group)
@@ -253,13 +266,16 @@ def test_asked_to_stop_before_the_first_step_it_goes_on_from_there(tmp_path, mon
 
 
 @pytest.mark.slow
-def test_resume_skips_a_damaged_checkpoint_and_is_bit_exact(tmp_path, monkeypatch, wanted, caplog):
-    run = config(tmp_path / "run", keep=3)
+@both_ways
+def test_resume_skips_a_damaged_checkpoint_and_is_bit_exact(
+    tmp_path, monkeypatch, wanted, caplog, async_save
+):
+    run = config(tmp_path / "run", keep=3, async_save=async_save)
     crashed(monkeypatch, run, 10)
     damaged = tmp_path / "run" / "checkpoints" / "step-000000009"
     os.truncate(damaged / "__0_0.distcp", 1000)
     (tmp_path / "run" / "checkpoints" / ".step-000000010.partial").mkdir()
-    train(replace(run, checkpoint=CheckpointConfig(every_steps=3, keep_last=1)), resume=True)
+    train(replace(run, checkpoint=replace(run.checkpoint, keep_last=1)), resume=True)
     assert_same(tmp_path / "run", wanted)
     said = [
         r.getMessage() for r in caplog.records if r.name == "prolip.training" and r.levelno == logging.WARNING
@@ -287,9 +303,12 @@ def test_going_on_with_what_is_finished_does_nothing(tmp_path):
 
 
 @pytest.mark.slow
+@both_ways
 @pytest.mark.parametrize("what", ["export", "save"])
-def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypatch, wanted, what):
-    run = config(tmp_path / "run", every=12)
+def test_a_run_that_dies_at_its_very_end_still_gets_its_model(
+    tmp_path, monkeypatch, wanted, what, async_save
+):
+    run = config(tmp_path / "run", every=12, async_save=async_save)
     with monkeypatch.context() as inside:
         if what == "save":
             real = checkpointing.save_checkpoint
@@ -309,6 +328,66 @@ def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypa
     assert_same(tmp_path / "run", wanted)
 
 
+def slow_disk(patch, step, allowed):
+    """The tensors of a step's checkpoint are written when that is allowed. Returns what it waited for, once it has."""
+    write, found = checkpointing.write_shards, []
+
+    def slowly(*args, checkpoint_id, **options):
+        if checkpoint_id.name == f".step-{step:09d}.partial":
+            found.append(allowed())
+        write(*args, checkpoint_id=checkpoint_id, **options)
+
+    patch.setattr(checkpointing, "write_shards", slowly)
+    return found
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch, wanted):
+    """That of step 3 is written after two more steps, and is nevertheless that of step 3."""
+    run, reached = config(tmp_path / "run"), threading.Event()
+    with monkeypatch.context() as inside:
+        waited = slow_disk(inside, 3, lambda: reached.wait(60))
+        at_step(inside, 5, reached.set)
+        crashed(inside, run, 6)
+    assert waited == [True], "training waited for the disk"
+    first, *others = checkpointing.list_checkpoints(tmp_path / "run" / "checkpoints")
+    assert first.name == "step-000000003"
+    for path in others:
+        shutil.rmtree(path)
+    train(run, resume=True)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 3]
+    assert_same(tmp_path / "run", wanted)
+
+
+def full_disk(*args, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@both_ways
+def test_a_full_disk_ends_the_run_with_its_message_and_the_run_can_be_resumed(
+    tmp_path, monkeypatch, wanted, async_save
+):
+    """At the latest when the next checkpoint is due."""
+    run = config(tmp_path / "run", async_save=async_save)
+    with monkeypatch.context() as inside:
+        slow_disk(inside, 6, full_disk)
+        with pytest.raises(OSError, match=r"step-000000006.* can't be written.*No space left.*--resume"):
+            train(run)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000000003"]
+    assert 6 <= last_step(tmp_path / "run") <= (9 if async_save else 6)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch, wanted):
+    run = config(tmp_path / "run")
+    with monkeypatch.context() as inside:
+        slow_disk(inside, STEPS, full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            train(run)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
 # -- other processes -----------------------------------------------------------------------------------------
 
 
@@ -319,15 +398,18 @@ def start(out, **options):
     return process
 
 
-def drive(out, resume=False, pause=0.0, die=None, **options):
+def drive(out, resume=False, pause=0.0, die=None, hang=None, **options):
     """What such a process does; its output is kept beside the run.
 
     die: (rank, step): there it kills itself, if it was not started again.
+    hang: step whose checkpoint it never finishes.
     """
     with open(f"{out}.log", "ab") as log:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
     torch.set_num_threads(1)
+    if hang is not None:
+        slow_disk(pytest.MonkeyPatch(), hang, threading.Event().wait)
     next_batch = BatchStream.next_batch
 
     def slowly(self, step):
@@ -382,22 +464,40 @@ def kill_at_some_moment(out, draw, **options):
         assert tensors(path)
 
 
-def test_resume_after_sigkill_is_bit_exact(tmp_path, wanted):
+@both_ways
+def test_resume_after_sigkill_is_bit_exact(tmp_path, wanted, async_save):
     out = tmp_path / "run"
-    kill_at_some_moment(out, random.Random(1))
+    kill_at_some_moment(out, random.Random(1), async_save=async_save)
     train(config(out), resume=True)
     assert_same(out, wanted)
     assert len(list(read_sessions(out))) == 2
 
 
+def test_sigkill_during_a_background_write_loses_only_that_checkpoint(tmp_path, wanted):
+    """Training is two steps ahead of the disk."""
+    out = tmp_path / "run"
+    process = start(out, hang=6)
+    wait_for(lambda: last_step(out) >= 8, process, out)
+    process.kill()
+    assert ended(process) == -signal.SIGKILL, said(out)
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == [".step-000000006.partial", "step-000000003"]
+    train(config(out), resume=True)
+    assert [session["from_step"] for session in read_sessions(out)] == [0, 3]
+    assert_same(out, wanted)
+
+
 @pytest.mark.slow
-def test_resume_after_two_kills_and_sigterm_is_bit_exact(tmp_path):
+@both_ways
+def test_resume_after_two_kills_and_sigterm_is_bit_exact(tmp_path, async_save):
     """SIGTERM: saves at once, ends well, says how to go on."""
     steps, draw, out = 24, random.Random(1), tmp_path / "run"
     for _ in range(2):
-        kill_at_some_moment(out, draw, steps=steps)
+        kill_at_some_moment(out, draw, steps=steps, async_save=async_save)
     begin = last_step(out)
-    process = start(out, resume=True, every=1000, pause=0.1, steps=steps, display="plain")
+    process = start(
+        out, resume=True, every=1000, pause=0.1, steps=steps, display="plain", async_save=async_save
+    )
     wait_for(lambda: last_step(out) >= begin + 2, process, out)
     process.terminate()
     assert ended(process) == 0, said(out)
@@ -411,26 +511,30 @@ def test_resume_after_two_kills_and_sigterm_is_bit_exact(tmp_path):
 
 
 @pytest.mark.slow
-def test_resume_after_five_kills_is_bit_exact(tmp_path):
+@both_ways
+def test_resume_after_five_kills_is_bit_exact(tmp_path, async_save):
     steps, draw, out = 60, random.Random(2), tmp_path / "run"
     for _ in range(5):
-        kill_at_some_moment(out, draw, steps=steps)
+        kill_at_some_moment(out, draw, steps=steps, async_save=async_save)
     train(config(out, steps=steps), resume=True)
     assert_same(out, collect_results(train(config(tmp_path / "whole", steps=steps)), steps), steps)
     assert len(list(read_sessions(out))) == 6
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path):
+@both_ways
+def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path, async_save):
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     for name, die in (("whole", None), ("run", [1, 7])):
-        options = json.dumps({"out": str(tmp_path / name), "die": die})
+        options = json.dumps({"out": str(tmp_path / name), "die": die, "async_save": async_save})
         done = subprocess.run(
             [sys.executable, *words, "--module", "tests.training.test_resume", options],
             capture_output=True, text=True, timeout=300, cwd=PROJECT,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
+    begin, again = (session["from_step"] for session in read_sessions(tmp_path / "run"))
+    assert begin == 0
+    assert again in ((3, 6) if async_save else (6,)), "that of step 6 may not have been written yet"
     wanted = collect_results(tmp_path / "whole")
     assert wanted["ranks"].keys() == {"rank-00000.json", "rank-00001.json"}
     assert_same(tmp_path / "run", wanted)
@@ -463,11 +567,39 @@ def check_missing_data(rank, folder):
         train(config(folder / "missing", held_out=source))
 
 
+def check_full_disk(rank, folder):
+    """On rank 1 a checkpoint can't be written; rank 0 hears of it, and does not wait."""
+    kind, write = OSError if rank == 1 else PeerError, checkpointing.write_json
+
+    def write_or_fail(path, content):
+        return full_disk() if "step-000000006" in str(path) else write(path, content)
+
+    for async_save in (False, True):
+        out = folder / f"full disk {async_save}"
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1:
+                patch.setattr(checkpointing, "write_json", write_or_fail)
+            with pytest.raises(kind, match="No space left on device"):
+                train(config(out, held_out=None, async_save=async_save))
+        assert checkpointing.find_latest(out / "checkpoints").name == "step-000000003"
+
+
+def check_slow_disk(rank, folder):
+    """Both ranks train, which needs collectives, while their threads are in the midst of a save."""
+    train(config(folder / "whole", async_save=False))
+    reached = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        waited = slow_disk(patch, 3, lambda: reached.wait(60))
+        at_step(patch, 5, reached.set)
+        train(config(folder / "slow"))
+    assert waited == [True]
+
+
 def check_stop_on_one_rank(rank, folder):
     """Only rank 1 hears SIGTERM; what rank 0 has read by then is not lost."""
     train(config(folder / "whole"))
     for moment in ("before", "between"):
-        run = config(folder / moment)
+        run = config(folder / moment, async_save=moment == "before")
         with pytest.MonkeyPatch.context() as patch:
             if rank == 1 and moment == "before":
                 at_step(patch, 4, terminate)
@@ -491,6 +623,8 @@ CHECKS = {
     "bad data": check_bad_data,
     "apart": check_apart,
     "missing data": check_missing_data,
+    "full disk": check_full_disk,
+    "slow disk": check_slow_disk,
     "stop": check_stop_on_one_rank,
 }
 
@@ -517,8 +651,13 @@ def two_ranks(names, folder, seconds=120):
             process.kill()
 
 
-def test_a_data_error_on_one_rank_ends_the_other(tmp_path):
-    two_ranks(["bad data", "missing data"], tmp_path)
+def test_an_error_of_data_or_disk_on_one_rank_ends_the_other(tmp_path):
+    two_ranks(["bad data", "missing data", "full disk"], tmp_path)
+
+
+def test_two_ranks_train_while_their_checkpoint_is_written(tmp_path):
+    two_ranks(["slow disk"], tmp_path)
+    assert_same(tmp_path / "slow", collect_results(tmp_path / "whole"))
 
 
 @pytest.mark.slow

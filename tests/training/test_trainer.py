@@ -574,7 +574,7 @@ def test_a_model_without_variances_has_no_inclusion(tmp_path):
     check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20)
     best = CheckpointConfig(best_metric="held_out/text_uncertainty")
     with pytest.raises(
-        ValueError, match=r"checkpoint\.best_metric=held_out/text_uncertainty needs variances"
+        ValueError, match=r"checkpoint\.best_metric held_out/text_uncertainty needs variances"
     ):
         trainer.train(replace(plain, objective=siglip, held_out=check, checkpoint=best))
     trainer.train(replace(plain, objective=siglip))
@@ -632,7 +632,7 @@ def test_other_data_with_the_words_and_the_check_of_scenes_is_remarked(tmp_path,
     trainer._warn_of_generated_defaults(
         replace(config, data=replace(config.data, source=("pairs.csv",)), held_out=check)
     )
-    assert "model.tokenizer=scenes is made for generated data" in caplog.text
+    assert "model.tokenizer scenes is made for generated data" in caplog.text
     assert "held_out.source is scenes:simple,size=32, not your data" in caplog.text
 
 

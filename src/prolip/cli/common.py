@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ class CliEvaluationOptions:
         """
         from prolip.console import print_tables
         from prolip.extras import MissingExtraError
-        from prolip.files import write_json
+        from prolip.files import replace_nonfinite, write_json
 
         content = {
             "command": command,
@@ -170,22 +169,6 @@ def make_folder_name(path: str | Path) -> str:
     parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
     name = "-".join(parts[-2:])
     return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
-
-
-def replace_nonfinite(value: Any) -> Any:
-    """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
-
-    Args:
-        value: Nested mappings, lists, tuples and scalars.
-
-    Returns:
-        The copy, with dicts and lists.
-    """
-    if isinstance(value, Mapping):
-        return {key: replace_nonfinite(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_nonfinite(member) for member in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def require_seed(seed: int) -> int:

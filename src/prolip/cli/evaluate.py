@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from prolip.cli.common import CliEvaluationOptions, require_seed
-from prolip.evaluation.configs import RetrievalConfig
+from prolip.evaluation.configs import RetrievalConfig, UncertaintyConfig, ZeroShotConfig
 
 if TYPE_CHECKING:
     from prolip.data.sources.labeled import LabeledData
@@ -21,12 +21,10 @@ RankBy = Literal["csd", "cosine"]
 def zeroshot(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[ZeroShotConfig, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
-    rank_by: RankBy = "csd",
-    variance: Literal["average", "independent"] = "average",
     ood: str | None = None,
-    seed: int = 0,
 ) -> None:
     """Zero-shot classification: accuracy, calibration, selective prediction; predictions.csv has each prediction.
 
@@ -36,19 +34,16 @@ def zeroshot(
         data: Folder in the layout of the 38 tasks, or with one folder of images per class.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
-        variance: Variance of pooled prompts: average of the variances, or variance of a mean of independent samples.
         ood: Images that belong to no class (any data that prolip reads), for out-of-distribution detection.
-        seed: Seed of the split into the halves that fit and test the calibration.
     """
     from prolip.data.open import open_data
-    from prolip.evaluation import zeroshot as evaluation
+    from prolip.evaluation.zeroshot import evaluate_zeroshot
 
-    labeled, folder = _open_labeled(data, classes, templates), options.make_folder(data, rank_by)
+    labeled, folder = _open_labeled(data, classes, templates), options.make_folder(data, config.rank_by)
     predictions = folder / "predictions.csv"
-    result = evaluation.evaluate_zeroshot(
-        options.make_embedder(), labeled, metric=rank_by, variance=variance, seed=require_seed(seed),
-        ood_source=None if ood is None else open_data(ood, captions=()), predictions_csv=predictions,
+    result = evaluate_zeroshot(
+        options.make_embedder(), labeled, config, ood_source=None if ood is None else open_data(ood, captions=()),
+        predictions_csv=predictions,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -60,7 +55,7 @@ def zeroshot(
             *figures.save_confident_errors_sheet(result, labeled.source, folder / "confident-errors"),
         ]
 
-    options.write_results("zeroshot", folder, result, evaluation.zeroshot_tables(result), draw, [predictions])
+    options.write_result(folder, result, draw, [predictions])
 
 
 def retrieval(
@@ -208,20 +203,9 @@ def hierarimgs(
 def robustness(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[RobustnessConfig, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
-    rank_by: RankBy = "csd",
-    occluded: tuple[float, ...] = (0.0, 0.025, 0.05, 0.075, 0.1),
-    corruptions: tuple[
-        Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"], ...
-    ]
-    | None = None,
-    severities: tuple[int, ...] = (1, 2, 3, 4, 5),
-    pgd_steps: tuple[int, ...] = (0, 1, 5, 10, 40),
-    epsilon: float = 8 / 255,
-    step_size: float = 2 / 255,
-    start: Literal["random", "clean"] = "random",
-    pgd_images: int = 1000,
 ) -> None:
     """Accuracy and uncertainty under occlusion, corruptions and adversarial attack (PGD).
 
@@ -231,25 +215,11 @@ def robustness(
         data: Folder in the layout of the 38 tasks, or with one folder of images per class.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
-        occluded: Fractions of the area that a centered box hides.
-        corruptions: Kinds of corruption. None: all.
-        severities: From 1 to 5.
-        pgd_steps: Numbers of PGD steps; 0 is no attack.
-        epsilon: Maximum change of a pixel value, as a fraction of full scale.
-        step_size: Change of a pixel value per step.
-        start: Start of PGD: a random point of the epsilon ball, or the clean image.
-        pgd_images: Number of images that are attacked.
     """
-    from prolip.evaluation import robustness as evaluation
-    from prolip.evaluation.corruptions import CORRUPTIONS
+    from prolip.evaluation.robustness import evaluate_robustness
 
-    folder = options.make_folder(data, rank_by)
-    result = evaluation.evaluate_robustness(
-        options.make_embedder(), _open_labeled(data, classes, templates), metric=rank_by, occlusion_fractions=occluded,
-        corruptions=CORRUPTIONS if corruptions is None else corruptions, severities=severities, pgd_steps=pgd_steps,
-        epsilon=epsilon, step_size=step_size, start=start, pgd_images=pgd_images,
-    )  # fmt: skip
+    folder = options.make_folder(data, config.rank_by)
+    result = evaluate_robustness(options.make_embedder(), _open_labeled(data, classes, templates), config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of accuracy and uncertainty; returns its paths."""
@@ -257,7 +227,7 @@ def robustness(
 
         return figures.save_robustness_figure(result, folder / "robustness")
 
-    options.write_results("robustness", folder, result, evaluation.robustness_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def prompts(
@@ -324,12 +294,9 @@ def prompts(
 def uncertainty(
     data: Annotated[Positional[str], arg(metavar="DATA")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[UncertaintyConfig, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
-    limit: int | None = None,
-    world: Literal["simple", "hard"] | None = None,
-    examples: int = 12,
-    seed: int = 0,
 ) -> None:
     """Uncertainty report: images and texts, by length and level, most and least certain samples, a 2-D plot.
 
@@ -339,27 +306,13 @@ def uncertainty(
         data: Images with captions: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
         captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones.
         image: Field or column of the image, or COCO's folder of images.
-        limit: Maximum number of images, evenly spaced over the data. None: all.
-        world: The captions describe scenes of this world: their true ambiguity is computed from the words.
-        examples: Samples per sheet.
-        seed: Seed of random choices.
     """
     from prolip.data.open import open_data
-    from prolip.data.source import AnnotatedSource
-    from prolip.evaluation import uncertainty as evaluation
-    from prolip.evaluation.captions import embed_pairs
+    from prolip.evaluation.uncertainty import evaluate_uncertainty
 
     folder = options.make_folder(data)
-    source, embedder = open_data(data, captions=captions, image=image), options.make_embedder()
-    evaluation.require_uncertainty(embedder.model)
-    scenes = None if world is None else open_data(f"scenes:{world}")
-    pairs = embed_pairs(
-        embedder,
-        source,
-        limit=limit,
-        log_ambiguity=scenes.log_ambiguity if isinstance(scenes, AnnotatedSource) else None,
-    )
-    result = evaluation.analyze_uncertainty(pairs, num_examples=examples, seed=require_seed(seed))
+    source = open_data(data, captions=captions, image=image)
+    result = evaluate_uncertainty(options.make_embedder(), source, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of all results, the sheets of examples and the 2-D plot; returns their paths."""
@@ -369,10 +322,10 @@ def uncertainty(
         return [
             *figures.save_uncertainty_figure(result, folder / "uncertainty"),
             *figures.save_uncertainty_sheets(result, source, folder),
-            *plane.save_plane_figure(folder / "plane", pairs, source=source, seed=seed),
+            *plane.save_plane_figure(result.plane, folder / "plane", source=source),
         ]
 
-    options.write_results("uncertainty", folder, result, evaluation.uncertainty_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def background(

@@ -90,8 +90,8 @@ def search(
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of a table.
     """
+    from prolip.retrieval.config import SearchConfig
     from prolip.retrieval.index.database import Database
-    from prolip.retrieval.query import SearchConfig
     from prolip.retrieval.response import load_database_model, search_with_confidence, show
 
     if sheet is not None and sheet.suffix not in ("", ".png", ".svg"):

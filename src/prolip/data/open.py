@@ -18,8 +18,9 @@ from prolip.data.sources.coco import CocoCaptions
 from prolip.data.sources.csv_table import CsvTable
 from prolip.data.sources.folder import IMAGE_EXTENSIONS, ImageFolder
 from prolip.data.sources.labeled import is_task_folder, list_task_shards, read_dataset_type
-from prolip.data.sources.tar import URL, TarShards
+from prolip.data.sources.tar import TarShards
 from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.storage.addresses import is_remote, parse_address, resolve_local_path
 
 SAVED_DATASET_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 """One of them is in every folder that `save_to_disk` of Hugging Face's `datasets` wrote."""
@@ -52,10 +53,11 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
         FileNotFoundError: If there is no such file or folder.
         ValueError: If the format is unknown, or if captions or images are not where they are looked for.
     """
-    address = os.path.expanduser(str(spec))
+    address = resolve_local_path(os.path.expanduser(str(spec)))
     if is_stream(address):
         raise ValueError(
-            f"{address}: this is a stream, not data on disk. Download it, or open it with prolip.data.TarStream."
+            f"{parse_address(address, 'stream')}: this is a stream, not data on disk. Download it, or open it with "
+            "prolip.data.TarStream."
         )
     if is_generated(address):
         _refuse_columns(address, "generated data has its own captions", captions, image)
@@ -118,9 +120,9 @@ def is_stream(spec: str) -> bool:
         spec: address of data.
 
     Returns:
-        True for a command ("pipe:...") or a network address.
+        True for a command ("pipe:...") or a network address; file:// is data on disk.
     """
-    return URL.match(spec) is not None
+    return is_remote(spec)
 
 
 def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:

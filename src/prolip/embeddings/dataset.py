@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prolip.checks import join_names
+from prolip.choices import Modality
 from prolip.data.sample import SampleError
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
 from prolip.data.sources.columns import DamagedFileError, arrow_errors
 from prolip.embeddings import schema
-from prolip.embeddings.header import DatasetHeader, Modality
-from prolip.embeddings.storage import LocalStorage, Storage, open_storage
+from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.tasks import SourceTasks, open_source
 from prolip.extras import import_extra
+from prolip.storage.folders import LocalStorage, Storage, open_storage
 
 FOOTER_THREADS = 16
 """Footers read concurrently: an object store answers each request slowly, but many at once."""

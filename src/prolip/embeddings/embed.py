@@ -4,73 +4,90 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
-from prolip.checks import require_choice, require_fraction, require_positive_int
+from prolip.choices import Precision, Variances
+from prolip.configs import takes_config
 from prolip.data.open import is_generated, is_stream
 from prolip.data.sample import BadSampleError
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
 from prolip.data.sources.columns import DamagedFileError
-from prolip.data.sources.tar_stream import redact_secrets
+from prolip.embeddings.config import EmbedConfig
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.extra_columns import infer_types
-from prolip.embeddings.header import (
-    HEADER_FILE,
-    DatasetHeader,
-    Modality,
-    Precision,
-    Variances,
-    check_same_header,
-    has_embeddings,
-)
+from prolip.embeddings.header import HEADER_FILE, DatasetHeader, check_same_header, has_embeddings
 from prolip.embeddings.identity import model_identity
 from prolip.embeddings.ray_workers import RayCluster
 from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
-from prolip.embeddings.storage import LocalStorage, open_storage
 from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.embeddings.worker import TaskResult, WorkerConfig
 from prolip.extras import import_extra
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
+from prolip.storage.addresses import redact_secrets
+from prolip.storage.folders import LocalStorage, open_storage
 from prolip.weights.load import load
 
 log = logging.getLogger("prolip.embeddings")
 
-Engine = Literal["local", "ray"]
-PART_SIZE, BATCH_SIZE, TEXT_BATCH_SIZE = 4096, 64, 256
-"""Samples per part, and images and texts per forward pass."""
-MAX_BAD_FRACTION = 0.1
 ERRORS_FILE = "errors.csv"
 """File of a data set that lists the bad samples."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingSummary:
+    """Counts and size of a data set of embeddings."""
+
+    storage: str
+    """The folder, or the address."""
+    model: str
+    """Name or path of the model."""
+    identity: str
+    """Hash of the model."""
+    parts: int
+    """Number of files."""
+    rows: int
+    """Number of embeddings, of images and texts."""
+    samples: int
+    """Number of samples that were read, good and bad."""
+    bad: dict[str, int]
+    """Number of bad samples by reason, the most frequent first."""
+    megabytes: float
+    """Size of the files."""
+
+    def to_json(self) -> str:
+        """The summary as JSON text."""
+        return json.dumps(asdict(self))
+
+
+def summarize(dataset: EmbeddingDataset) -> EmbeddingSummary:
+    """Count the rows and bad samples of a data set. Reads the footers of its parts.
+
+    Args:
+        dataset: What `embed` returned.
+
+    Returns:
+        The counts.
+    """
+    errors = dataset.count_errors()
+    return EmbeddingSummary(
+        storage=str(dataset.storage), model=dataset.header.model, identity=dataset.header.identity,
+        parts=len(dataset.part_indices), rows=len(dataset), samples=errors.tried,
+        bad=dict(errors.reasons.most_common()), megabytes=dataset.size_in_bytes() / 1e6,
+    )  # fmt: skip
+
+
+@takes_config(EmbedConfig)
 def embed(
-    model: str | Path | ProLIP,
-    data: str | Path | Source,
-    out: str | Path,
-    *,
-    captions: Sequence[str] | None = None,
-    image: str | None = None,
-    modality: Modality | None = None,
-    variances: Variances | None = None,
-    precision: Precision = "float32",
-    part_size: int = PART_SIZE,
-    batch_size: int = BATCH_SIZE,
-    text_batch_size: int = TEXT_BATCH_SIZE,
-    max_bad_fraction: float = MAX_BAD_FRACTION,
-    device: str | None = None,
-    engine: Engine = "local",
-    workers: int | None = None,
-    cpus: float = 1,
-    gpus: float | None = None,
-    progress: bool | None = None,
+    model: str | Path | ProLIP, data: str | Path | Source, out: str | Path, config: EmbedConfig
 ) -> EmbeddingDataset:
     """Embed all images and captions of data into a data set of Parquet parts.
 
@@ -81,18 +98,7 @@ def embed(
         model: A model, or what `prolip.load` takes.
         data: A source, a path that `open_data` takes, or a stream; with modality "text" also a file of captions.
         out: A folder, or a URI of an object store (s3://, gs://, abfs://).
-        captions, image: As for `open_data`.
-        modality: Embed only images or only texts; None: both.
-        variances: None: full, or trace for a model without uncertainty.
-        precision: Data type of the means.
-        part_size: Samples per part, which a killed run loses at most. A stream has one part per shard.
-        batch_size, text_batch_size: Images and texts per forward pass.
-        max_bad_fraction: Bad samples are skipped and listed in errors.csv; a larger fraction of them is an error.
-        device: Device of the model; None: a GPU if there is one.
-        engine: ray: on the cluster of RAY_ADDRESS, or on Ray on this machine.
-        workers: On Ray: number of workers; None: as many as fit.
-        cpus, gpus: On Ray: CPUs and GPUs per worker; gpus None: one, if there are any.
-        progress: Whether to show a progress bar; None: if stderr is a terminal.
+        config: How to embed; or its fields as keywords.
 
     Returns:
         The complete data set.
@@ -103,50 +109,65 @@ def embed(
         OSError: A Ray worker failed, or `out` is not the same folder on all machines.
     """
     import_extra("pyarrow", "data")
-    require_choice(engine, get_args(Engine), "engine")
-    sizes = {"part_size": part_size, "batch_size": batch_size, "text_batch_size": text_batch_size}
-    for name, size in sizes.items():
-        require_positive_int(size, name)
-    require_fraction(max_bad_fraction, "max_bad_fraction")
-    config = WorkerConfig(
-        model=_get_model_name(model), data=data.name if isinstance(data, Source) else _make_absolute(str(data)),
-        captions=None if captions is None else tuple(captions), modality=modality,
-        image=_make_absolute(image) if image and _takes_image_folder(str(data)) else image, part_size=part_size,
-        batch_size=batch_size, text_batch_size=text_batch_size, device=device, storage=open_storage(out),
-    )  # fmt: skip
-    if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
+    if config.engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(
             "With engine ray, model and data must be names or paths, because every worker opens them itself."
         )
-    loaded_model = model if isinstance(model, ProLIP) else load(model, device=device).eval()
+    worker_config = _make_worker_config(model, data, out, config)
+    loaded_model = model if isinstance(model, ProLIP) else load(model, device=config.device).eval()
     tasks = open_tasks(
-        data if isinstance(data, Source) else config.data, captions, image, modality, part_size
-    )
-    header = _write_or_check_header(config, loaded_model, tasks, variances, precision)
-    if engine == "ray":
-        run_tasks = RayCluster(workers, cpus, gpus).make_runner(config, header)
+        data if isinstance(data, Source) else worker_config.data, config.captions, config.image, config.modality,
+        config.part_size,
+    )  # fmt: skip
+    header = _write_or_check_header(worker_config, loaded_model, tasks, config.variances, config.precision)
+    if config.engine == "ray":
+        cluster = RayCluster(config.ray_workers, config.ray_cpus, config.ray_gpus)
+        run_tasks = cluster.make_runner(worker_config, header)
     else:
-        run_tasks = config.make_worker(loaded_model, tasks, header).run
-    try:
-        _run_missing_tasks(
-            run_tasks, tasks, EmbeddingDataset(config.storage, header), max_bad_fraction, progress
-        )
-    except BaseException:
-        with suppress(ValueError, OSError):  # the first error is the one to report
-            _report_errors(EmbeddingDataset(config.storage, header))
-        raise
-    dataset = EmbeddingDataset(config.storage, header)  # opened again, because it lists its parts only once
-    _report_errors(dataset)
-    if dataset.missing_parts:
-        raise OSError(
-            f"{len(dataset.missing_parts)} parts were written, but are not visible on this machine. {config.storage} "
-            "must be the same folder on all machines of the cluster."
-        )
-    return dataset
+        run_tasks = worker_config.make_worker(loaded_model, tasks, header).run
+    return _complete(EmbeddingDataset(worker_config.storage, header), run_tasks, tasks, config)
 
 
 RunTasks = Callable[[Sequence[int], Callable[[int], None]], Iterable[TaskResult]]
 """Task indices and progress callback -> the result of each task, in any order."""
+
+
+def _make_worker_config(
+    model: str | Path | ProLIP, data: str | Path | Source, out: str | Path, config: EmbedConfig
+) -> WorkerConfig:
+    """What a worker opens; its paths are valid in any working directory."""
+    image = config.image
+    return WorkerConfig(
+        model=_get_model_name(model), data=data.name if isinstance(data, Source) else _make_absolute(str(data)),
+        captions=config.captions, modality=config.modality,
+        image=_make_absolute(image) if image and _takes_image_folder(str(data)) else image,
+        part_size=config.part_size, batch_size=config.batch_size, text_batch_size=config.text_batch_size,
+        device=config.device, storage=open_storage(out),
+    )  # fmt: skip
+
+
+def _complete(
+    dataset: EmbeddingDataset, run_tasks: RunTasks, tasks: EmbeddingTasks, config: EmbedConfig
+) -> EmbeddingDataset:
+    """Write the missing parts of a data set, and errors.csv; return the complete data set.
+
+    Raises OSError if parts that were written on other machines are not visible on this one.
+    """
+    storage, header = dataset.storage, dataset.header
+    try:
+        _run_missing_tasks(run_tasks, tasks, dataset, config.max_bad_fraction, config.progress)
+    except BaseException:
+        with suppress(ValueError, OSError):  # the first error is the one to report
+            _report_errors(EmbeddingDataset(storage, header))
+        raise
+    dataset = EmbeddingDataset(storage, header)  # opened again, because it lists its parts only once
+    _report_errors(dataset)
+    if dataset.missing_parts:
+        raise OSError(
+            f"{len(dataset.missing_parts)} parts were written, but are not visible on this machine. {storage} "
+            "must be the same folder on all machines of the cluster."
+        )
+    return dataset
 
 
 def _write_or_check_header(

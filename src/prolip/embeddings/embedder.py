@@ -7,24 +7,29 @@ a run that was killed resumes at the first missing part.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from prolip.checks import require_positive_int
+from prolip.choices import Modality
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
-from prolip.embeddings.embedder_cache import (
-    read_image_part,
-    read_text_part,
-    write_image_part,
-    write_text_part,
+from prolip.embeddings.base_embedder import (
+    BaseEmbedder,
+    EncodedImages,
+    ImageTransform,
+    LogitParameters,
+    get_logit_parameters,
+    has_uncertainty,
 )
+from prolip.embeddings.cache import CachedDataset, EmbeddingCache
+from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.identity import data_identity, model_identity, texts_identity
 from prolip.embeddings.inference_loop import (
     EncodedPart,
@@ -36,6 +41,8 @@ from prolip.embeddings.inference_loop import (
     prepare_sample,
 )
 from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
+from prolip.embeddings.tasks import SourceTasks
+from prolip.extras import make_install_advice, missing_modules
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
@@ -48,48 +55,15 @@ TEXT_PART_SIZE = 16_384
 """Texts per cached file."""
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedImages:
-    """The embedded images of a source.
-
-    Attributes:
-        images: Gaussian (N, D), on the CPU.
-        indices: int64 (N,), increasing: index of each row's sample in its source.
-        metadata: Metadata of each row's sample.
-        errors: Bad samples, which have no row.
-        name: Name of the source.
-    """
-
-    images: Gaussian
-    indices: Tensor
-    metadata: tuple[SampleMetadata, ...]
-    errors: tuple[SampleError, ...]
-    name: str
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-@dataclass(frozen=True)
-class ImageTransform:
-    """A transform of images before the model sees them.
-
-    Attributes:
-        name: Must identify the transform with all its settings, since the cache is keyed by it.
-        apply: Preprocessed pixels, uint8 (3, S, S), and the sample index -> pixels of the same shape and type.
-    """
-
-    name: str
-    apply: Callable[[Tensor, int], Tensor]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Embedder:
+class Embedder(BaseEmbedder):
     """A model and its inference settings.
 
     Attributes:
         model: Its weights are hashed once, so they must not change while this object is used.
-        cache: Folder of the cache; None: nothing is cached.
+        cache: Folder of the cache; None: nothing is cached. The cache needs pyarrow (extra data); without it a warning
+            is logged and nothing is cached.
+        cache_size: Bytes that the cache may have, see `EmbeddingCache`; None: PROLIP_CACHE_SIZE, or 20 GB.
         batch_size, text_batch_size: Images and texts per forward pass.
         max_bad_fraction: Bad samples are skipped and reported; a larger fraction of them is an error.
         progress: Whether to show a progress bar on stderr; None: if that is a terminal.
@@ -97,6 +71,7 @@ class Embedder:
 
     model: ProLIP
     cache: Path | None = None
+    cache_size: int | None = None
     batch_size: int = 64
     text_batch_size: int = 256
     max_bad_fraction: float = 0.01
@@ -107,79 +82,127 @@ class Embedder:
         """Hash of the model's weights, config and tokenizer, see `model_identity`."""
         return model_identity(self.model)
 
+    @property
+    def logit_parameters(self) -> LogitParameters:
+        return get_logit_parameters(self.model)
+
+    @property
+    def has_uncertainty(self) -> bool:
+        return has_uncertainty(self.model)
+
+    def require_model(self, purpose: str) -> ProLIP:
+        return self.model
+
+    def with_model(self, model: ProLIP) -> Embedder:
+        return replace(self, model=model, cache=None)
+
     def embed_images(self, source: Source, transform: ImageTransform | None = None) -> EncodedImages:
-        """Embed all images of a source.
-
-        Args:
-            source: The data.
-            transform: Applied to every image; None: none.
-
-        Returns:
-            The Gaussians of all good samples, in the order of the source.
-
-        Raises:
-            TooManyBadSamplesError: More than `max_bad_fraction` of the samples are bad.
-            ValueError: A shard is broken, or no image can be used.
-        """
+        """As `BaseEmbedder.embed_images`. Parts that are in the cache are read, the others computed and cached."""
         require_positive_int(self.batch_size, "batch_size")
         length, reader = len(source), _SampleReader(self.model, source, transform)
-        folder = None
-        if self.cache is not None:
-            data_folder = data_identity(source, None if transform is None else transform.name)
-            folder = self.cache / self.identity / data_folder
         ranges = [range(first, min(first + PART_SIZE, length)) for first in range(0, length, PART_SIZE)]
-        # by the index of a part's first sample: the cached parts, then also those that are computed
-        parts = {} if folder is None else _read_cached_parts(folder, ranges, reader)
         counts = ErrorCounts()
-        for cached in parts.values():
-            counts.add(cached.num_samples, cached.errors.values())
-        missing = [indices for indices in ranges if indices.start not in parts]
-        with progress_bar(f"embedding {source.name}", length, "images", self.progress) as advance:
-            advance(length - sum(map(len, missing)))
-            tasks = ((indices, indices) for indices in missing)
-            for indices, part in encode_tasks(self.model, tasks, reader, self.batch_size, advance):
-                counts.add(len(indices), part.errors.values())
-                _check_no_broken_shard(counts)
-                counts.check(self.max_bad_fraction)
-                parts[indices.start] = part
-                if folder is not None and not _try_write_cache(
-                    partial(write_image_part, folder, indices.start, part)
-                ):
-                    folder = None  # the other parts are not cached either
-        _check_no_broken_shard(counts)
-        counts.check(self.max_bad_fraction, final=True)
-        _warn_about_multiline_captions(parts, source.name)
-        return _concatenate_parts([parts[indices.start] for indices in ranges], source.name)
+        with self._open_cached_images(source, transform) as cached:
+            # by the index of a part: the cached parts, then also those that are computed
+            parts = {} if cached is None else _read_cached_parts(cached, ranges, reader)
+            for part in parts.values():
+                counts.add(part.num_samples, part.errors.values())
+            missing = [(index, indices) for index, indices in enumerate(ranges) if index not in parts]
+            with progress_bar(f"embedding {source.name}", length, "images", self.progress) as advance:
+                advance(length - sum(len(indices) for _, indices in missing))
+                for index, part in encode_tasks(self.model, missing, reader, self.batch_size, advance):
+                    counts.add(part.num_samples, part.errors.values())
+                    check_no_broken_shard(counts)
+                    counts.check(self.max_bad_fraction)
+                    parts[index] = part
+                    if cached is not None and not _try_write(cached.write_images, index, part):
+                        cached = None  # the other parts are not cached either
+        return finish_images([parts[index] for index in range(len(ranges))], source, self.max_bad_fraction)
 
     def embed_texts(self, texts: Sequence[str]) -> Gaussian:
-        """Embed texts. Equal texts are computed once, and blocks of `TEXT_PART_SIZE` texts are cached.
-
-        Args:
-            texts: N texts.
-
-        Returns:
-            Gaussian (N, D), in the order given, on the CPU.
-        """
+        """As `BaseEmbedder.embed_texts`. Equal texts are computed once, and all are cached."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         unique_texts = list(rows)
         # Without texts there is one empty part, which gives the result its dimension.
         starts = range(0, max(1, len(unique_texts)), TEXT_PART_SIZE)
-        parts = [unique_texts[start : start + TEXT_PART_SIZE] for start in starts]
-        folder = None if self.cache is None else self.cache / self.identity
         blocks = []
-        for part in parts:
-            identity = "" if folder is None else texts_identity(part)
-            z = None if folder is None else read_text_part(folder, identity, len(part))
-            if z is None:
-                z = self.model.embed_texts(part, batch_size=self.text_batch_size, progress=self.progress)
-                if (
-                    folder is not None
-                    and part
-                    and not _try_write_cache(partial(write_text_part, folder, identity, z))
-                ):
-                    folder = None  # the other blocks are not cached either
-            blocks.append(z)
+        with self._open_cached_texts(unique_texts) as cached:
+            for index, start in enumerate(starts):
+                part = unique_texts[start : start + TEXT_PART_SIZE]
+                z = None if cached is None else cached.read_texts(index, part)
+                if z is None:
+                    z = self.model.embed_texts(part, batch_size=self.text_batch_size, progress=self.progress)
+                    if cached is not None and not _try_write(cached.write_texts, index, part, z):
+                        cached = None  # the other parts are not cached either
+                blocks.append(z)
         return Gaussian.cat(blocks)[torch.tensor([rows[text] for text in texts], dtype=torch.int64)]
+
+    @contextmanager
+    def _open_cached_images(
+        self, source: Source, transform: ImageTransform | None
+    ) -> Iterator[CachedDataset | None]:
+        """The data set of a source in the cache, open; None if nothing is cached."""
+        name = None if transform is None else transform.name
+        if not self._can_cache:
+            yield None
+            return
+        header = self._make_header(
+            "image", source.name, SourceTasks(source, PART_SIZE).fingerprint(), PART_SIZE, len(source)
+        )
+        with self._open_cached(data_identity(source, name), replace(header, transform=name)) as cached:
+            yield cached
+
+    @contextmanager
+    def _open_cached_texts(self, texts: Sequence[str]) -> Iterator[CachedDataset | None]:
+        """The data set of texts in the cache, open; None if nothing is cached, or there are no texts."""
+        if not texts or not self._can_cache:
+            yield None
+            return
+        identity = texts_identity(texts)
+        header = self._make_header("text", f"{len(texts)} texts", identity, TEXT_PART_SIZE, len(texts))
+        with self._open_cached(f"texts-{identity}", header) as cached:
+            yield cached
+
+    @contextmanager
+    def _open_cached(self, name: str, header: DatasetHeader) -> Iterator[CachedDataset | None]:
+        """A data set of the cache, open; None, with a warning, if it can't be created."""
+        assert self.cache is not None  # `_can_cache`
+        opened = EmbeddingCache(folder=self.cache, max_size=self.cache_size).open(name, header)
+        try:
+            cached = opened.__enter__()
+        except OSError as error:
+            _warn_not_cached(error)
+            yield None
+            return
+        try:
+            yield cached
+        finally:
+            opened.__exit__(None, None, None)
+
+    @cached_property
+    def _can_cache(self) -> bool:
+        """Whether there is a cache, and what it needs is installed. Logs a warning, once, if that is missing."""
+        if self.cache is None:
+            return False
+        if missing := missing_modules("data"):
+            log.warning(
+                "Embeddings are not cached, because %s is not installed. %s",
+                missing[0], make_install_advice("data"),
+            )  # fmt: skip
+            return False
+        return True
+
+    def _make_header(
+        self, modality: Modality, data: str, fingerprint: str, part_size: int, length: int
+    ) -> DatasetHeader:
+        """The header of a data set of the cache; `length` is the number of samples or texts."""
+        logits = self.logit_parameters
+        return DatasetHeader(
+            model=repr(self.model), identity=self.identity, dim=self.model.config.embed_dim,
+            has_uncertainty=self.has_uncertainty, scale=logits.scale, logit_bias=logits.bias, variances="full",
+            precision="float32", modality=modality, data=data, captions=None, image=None, fingerprint=fingerprint,
+            part_size=part_size, parts=-(-length // part_size),
+        )  # fmt: skip
 
 
 def encode_images(
@@ -237,24 +260,32 @@ def encode_texts(
     )
 
 
-def _try_write_cache(write: Callable[[], object]) -> bool:
-    """Call `write`, which writes a file of the cache; return whether it succeeded.
+def _try_write(write: Callable[..., None], *values: object) -> bool:
+    """Call `write(*values)`, which writes a part of the cache; return whether it succeeded.
 
     If not (a full disk, missing permissions), a warning is logged and work continues: the result is needed now, and
     the cache only avoids computing it again.
     """
     try:
-        write()
+        write(*values)
     except OSError as error:
-        log.warning("Embeddings can't be cached, so another run will compute them again: %s", error)
+        _warn_not_cached(error)
         return False
     return True
 
 
-def _check_no_broken_shard(counts: ErrorCounts) -> None:
+def _warn_not_cached(error: OSError) -> None:
+    """Log that the cache can't be written."""
+    log.warning("Embeddings can't be cached, so another run will compute them again: %s", error)
+
+
+def check_no_broken_shard(counts: ErrorCounts) -> None:
     """Raise ValueError if a shard is broken.
 
     A broken shard counts as one bad sample, but may lose many: a score of the rest would be a score of other data.
+
+    Args:
+        counts: Samples that were tried so far.
     """
     if counts.broken_shards:
         example = counts.examples["broken shard"][0]
@@ -263,17 +294,10 @@ def _check_no_broken_shard(counts: ErrorCounts) -> None:
         )
 
 
-def _warn_about_multiline_captions(parts: Mapping[int, EncodedPart], name: str) -> None:
-    """Log a warning if images have captions of several lines, which are most often several captions.
-
-    Args:
-        parts: Encoded parts, by the index of their first sample.
-        name: Name of the data.
-    """
+def _warn_about_multiline_captions(parts: Iterable[EncodedPart], name: str) -> None:
+    """Log a warning if images have captions of several lines, which are most often several captions."""
     count = sum(
-        any("\n" in text for text in metadata.captions)
-        for part in parts.values()
-        for metadata in part.metadata
+        any("\n" in text for text in metadata.captions) for part in parts for metadata in part.metadata
     )
     if count:
         log.warning(
@@ -329,25 +353,41 @@ class _SampleReader:
 
 
 def _read_cached_parts(
-    folder: Path, ranges: Sequence[range], reader: _SampleReader
+    cached: CachedDataset, ranges: Sequence[range], reader: _SampleReader
 ) -> dict[int, EncodedPart]:
-    """Read the parts that are in the cache and still valid, by the index of their first sample.
+    """Read the parts that are in the cache and still valid, by index; `ranges` has the sample indices of each part."""
+    parts = {index: cached.read_images(index, indices) for index, indices in enumerate(ranges)}
+    return {index: part for index, part in parts.items() if part is not None and reader.is_current(part)}
 
-    `folder` is that of the model and the data; `ranges` has the sample indices of each part.
+
+def finish_images(parts: Sequence[EncodedPart], source: Source, max_bad_fraction: float) -> EncodedImages:
+    """Concatenate the parts of a source, after checks of its bad samples.
+
+    Args:
+        parts: All parts, in order.
+        source: For its name.
+        max_bad_fraction: Largest fraction of bad samples.
+
+    Returns:
+        The embedded images.
+
+    Raises:
+        TooManyBadSamplesError: More than `max_bad_fraction` of the samples are bad.
+        ValueError: A shard is broken, or no image can be used.
     """
-    parts = {indices.start: read_image_part(folder, indices) for indices in ranges}
-    return {start: part for start, part in parts.items() if part is not None and reader.is_current(part)}
-
-
-def _concatenate_parts(parts: Sequence[EncodedPart], name: str) -> EncodedImages:
-    """Concatenate the parts of the source `name`, given in order; raises ValueError if they have no good image."""
+    counts = ErrorCounts()
+    for part in parts:
+        counts.add(part.num_samples, part.errors.values())
+    check_no_broken_shard(counts)
+    counts.check(max_bad_fraction, final=True)
+    _warn_about_multiline_captions(parts, source.name)
     blocks = [z for part in parts for z in part.gaussians]
     if not blocks:
-        raise ValueError(f"{name}: no image can be used: it has no samples, or all of them are bad")
+        raise ValueError(f"{source.name}: no image can be used: it has no samples, or all of them are bad")
     return EncodedImages(
         images=Gaussian.cat(blocks),
         indices=torch.tensor([index for part in parts for index in part.indices], dtype=torch.int64),
         metadata=tuple(metadata for part in parts for metadata in part.metadata),
         errors=tuple(error for part in parts for error in part.errors.values()),
-        name=name,
+        name=source.name,
     )

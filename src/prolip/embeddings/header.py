@@ -6,11 +6,12 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from prolip.checks import require_choice
+from prolip.choices import Modality, Precision, Variances
 from prolip.configs import build_dataclass, require_literals
-from prolip.embeddings.storage import Storage, open_storage
+from prolip.storage.folders import Storage, open_storage
 
 VERSION = 3
 """Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
@@ -18,12 +19,6 @@ HEADER_FILE = "prolip.json"
 """Its existence makes a folder a data set of embeddings."""
 DATA_URI = re.compile(r"^(pipe:|https?://|hf://)|^\w+://.*(\{|\.tar$)", re.IGNORECASE)
 """Addresses of input data, where no embeddings can be stored."""
-
-Variances = Literal["full", "trace"]
-"""full: the log-variance of every dimension. trace: only the sum of the variances, which is all that CSD needs."""
-Precision = Literal["float32", "float16"]
-"""Data type of the means. float16 halves their size and keeps three significant digits."""
-Modality = Literal["image", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)

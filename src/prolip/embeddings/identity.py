@@ -12,7 +12,7 @@ import torch
 from prolip.data.source import FileBacked, Source, compute_fingerprint
 from prolip.model.prolip import ProLIP
 
-VERSION = 3
+VERSION = 4
 """Version of the Embedder's cache. It enters every hash, so that another version finds none of this one's files."""
 
 

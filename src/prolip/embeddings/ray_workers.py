@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prolip.checks import require_positive_int
 from prolip.data.sample import SampleError
 from prolip.embeddings.header import DatasetHeader
-from prolip.embeddings.storage import Storage
 from prolip.embeddings.worker import TaskResult, WorkerConfig
 from prolip.extras import import_extra
+from prolip.storage.folders import Storage
 
 TASKS_IN_FLIGHT = 2
 """Tasks per actor: one is running, the next is waiting."""
@@ -60,15 +59,8 @@ class RayCluster:
             Task indices and progress callback -> iterator over the results of the tasks, in any order.
 
         Raises:
-            ValueError: The number of actors or their resources are invalid.
             MissingExtraError: The extra `ray` is not installed.
         """
-        if self.num_workers is not None:
-            require_positive_int(self.num_workers, "workers")
-        if not self.num_cpus > 0 or (self.num_gpus is not None and self.num_gpus < 0):
-            raise ValueError(
-                f"A worker needs more than 0 CPUs and at least 0 GPUs, not {self.num_cpus} and {self.num_gpus}"
-            )
         import_extra("ray", "ray")
         return partial(self._iter_results, config, header)
 

@@ -156,27 +156,38 @@ def read_encoded_part(table: Any) -> EncodedPart:
     Raises:
         ValueError: The digest differs, so the file is damaged; or the rows are not complete.
     """
-    stored = parse_part_metadata(table.schema.metadata)
-    part, json_texts = EncodedPart.empty(), table["metadata"].to_pylist()
-    z = read_gaussians(table)
-    texts_to_hash = (
-        *table["id"].to_pylist(),
-        *table["caption"].to_pylist(),
-        *json_texts,
-        table.schema.metadata[ERRORS].decode(),
-    )
-    if _compute_digest(z, texts_to_hash) != stored.digest:  # bits do flip on disks
-        raise ValueError("the digest of the part differs from that of its rows")
+    z, part = read_verified_gaussians(table), EncodedPart.empty()
     part.indices.extend(table["index"].to_pylist())
     digests = [digest or "" for digest in table["pixel_digest"].to_pylist()]
-    for json_text, digest in zip(json_texts, digests, strict=True):
+    for json_text, digest in zip(table["metadata"].to_pylist(), digests, strict=True):
         metadata, stamp = parse_metadata(json_text, digest)
         part.metadata.append(metadata)
         part.file_stamps.append(stamp)
-    part.errors.update(stored.errors)
+    part.errors.update(parse_part_metadata(table.schema.metadata).errors)
     if len(z):
         part.gaussians.append(z.check("stored embeddings"))
     return part
+
+
+def read_verified_gaussians(table: Any) -> Gaussian:
+    """Convert the rows of a part to Gaussians, if they have the digest that was stored with them.
+
+    Page checksums find damage of the rows; the digest also finds damage of the footer.
+
+    Args:
+        table: pyarrow table of a part with variances "full" and precision "float32", with all its columns.
+
+    Returns:
+        Gaussian (n, D), float32.
+
+    Raises:
+        ValueError: The digest differs: the file is damaged.
+    """
+    z, metadata = read_gaussians(table), table.schema.metadata
+    texts = [text for name in ("id", "caption", "metadata") for text in table[name].to_pylist()]
+    if _compute_digest(z, [*texts, metadata[ERRORS].decode()]) != metadata[DIGEST].decode():
+        raise ValueError("the digest of the part differs from that of its rows")
+    return z
 
 
 def parse_metadata(json_text: str, pixel_digest: str) -> tuple[SampleMetadata, FileStamp]:

@@ -10,13 +10,13 @@ from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, Protocol
 
+from prolip.choices import Modality
 from prolip.data.open import is_stream, open_data
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.source import FileBacked, Source, compute_fingerprint, evenly_spaced
 from prolip.data.sources.captions import open_captions
 from prolip.data.sources.folder import ImageFolder
 from prolip.data.sources.tar_stream import TarStream
-from prolip.embeddings.header import Modality
 
 PREFETCH_SAMPLES = 256
 """Samples of a stream that are downloaded while others are encoded."""

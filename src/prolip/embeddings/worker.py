@@ -7,9 +7,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prolip.choices import Modality
 from prolip.data.sample import SampleError
 from prolip.embeddings.dataset import write_part
-from prolip.embeddings.header import DatasetHeader, Modality
+from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.inference_loop import (
     EncodedPart,
     InferenceSample,
@@ -18,10 +19,10 @@ from prolip.embeddings.inference_loop import (
     prepare_sample,
 )
 from prolip.embeddings.schema import make_part_table
-from prolip.embeddings.storage import Storage
 from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
+from prolip.storage.folders import Storage
 from prolip.weights.load import load
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from torch import Tensor
 from prolip.console import describe_bad_samples, format_number, make_table
 from prolip.data.sources.foreground import ForegroundImages
 from prolip.data.sources.hierarimgs import WHITE
-from prolip.embeddings.embedder import Embedder
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.uncertainty import require_uncertainty
-from prolip.evaluation.untrained import untrained_models
+from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
 
 NUM_EXAMPLES = 6
@@ -25,7 +24,7 @@ NUM_EXAMPLES = 6
 
 
 def evaluate_background(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     annotations: str | Path,
     images: str | Path,
     *,
@@ -52,8 +51,8 @@ def evaluate_background(
         model and untrained [...]: `compare_backgrounds` of the model and of each untrained one; paper {before, after};
         largest_increases and largest_decreases: rows of the images whose uncertainty changes most.
     """
-    require_uncertainty(embedder.model)
-    fresh_models = untrained_models(embedder.model, untrained)  # checks the number before any work
+    require_uncertainty(embedder)
+    controls = untrained_embedders(embedder, untrained)  # checks the number before any work
     sources = [ForegroundImages(annotations, images, canvas=level, limit=limit) for level in (None, canvas)]
     originals, objects, area, indices = _embed_with_and_without_background(embedder, sources)
     before, after = originals.uncertainty.double(), objects.uncertainty.double()
@@ -68,12 +67,8 @@ def evaluate_background(
         "after": after.tolist(),
         "model": compare_backgrounds(originals, objects),
         "untrained": [
-            compare_backgrounds(
-                *_embed_with_and_without_background(
-                    replace(embedder, model=untrained_model, cache=None), sources
-                )[:2]
-            )
-            for untrained_model in fresh_models
+            compare_backgrounds(*_embed_with_and_without_background(control, sources)[:2])
+            for control in controls
         ],
         "paper": dict(zip(("before", "after"), paper_numbers.BACKGROUND_REMOVED, strict=True)),
         "largest_increases": order.flip(0)[:NUM_EXAMPLES].tolist(),
@@ -112,7 +107,7 @@ def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any
 
 
 def _embed_with_and_without_background(
-    embedder: Embedder, sources: Sequence[ForegroundImages]
+    embedder: BaseEmbedder, sources: Sequence[ForegroundImages]
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
     """Embed the images with and without background; drop those that could not be read in both sources.
 

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from prolip.data.source import AnnotatedSource, CaptionAnnotation, Source, Subset
 from prolip.data.sources.hierarcaps import CAPTION_SEPARATOR
-from prolip.embeddings.embedder import Embedder, EncodedImages
+from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.gaussian import Gaussian
-from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 
 
@@ -98,7 +97,7 @@ class EmbeddedPairs:
 
 
 def embed_pairs(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     source: Source,
     *,
     limit: int | None = None,
@@ -127,7 +126,7 @@ def embed_pairs(
         indices = torch.from_numpy(subset.indices)[indices]
     captions = _flatten_and_tokenize(
         _collect_annotations(encoded, indices, source),
-        _get_tokenizer(embedder.model),
+        embedder.tokenizer,
         source.name,
         log_ambiguity,
     )
@@ -301,11 +300,3 @@ def _find_first_indices(texts: Sequence[str]) -> dict[str, int]:
     for index, text in enumerate(texts):
         first_index_of_text.setdefault(text, index)
     return first_index_of_text
-
-
-def _get_tokenizer(model: ProLIP) -> Tokenizer:
-    """The model's tokenizer; a model without one raises the error of `ProLIP.tokenize`, which says what to do."""
-    if model.tokenizer is None:
-        model.tokenize([])  # raises
-    assert model.tokenizer is not None
-    return model.tokenizer

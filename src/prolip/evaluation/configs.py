@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from prolip.checks import require_positive_int
-from prolip.choices import Corruption, PooledVariance, SimilarityMetric, StartPoint
+from prolip.checks import require_choice, require_positive_int
+from prolip.choices import Corruption, PooledVariance, SceneWorld, SimilarityMetric, StartPoint
 from prolip.configs import require_literals
 
 
@@ -63,6 +63,32 @@ class RobustnessConfig:
         """Raise ValueError unless the choices and the number of images are valid; the rest is checked by its user."""
         require_literals(self)
         require_positive_int(self.pgd_images, "pgd_images")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyConfig:
+    """The uncertainty report: see `prolip.evaluation.uncertainty`."""
+
+    limit: int | None = None
+    """Maximum number of images, evenly spaced over the data. None: all."""
+    world: SceneWorld | None = None
+    """The captions describe scenes of this world: their true ambiguity is computed from the words."""
+    num_examples: int = 12
+    """Samples per list of examples, and per sheet."""
+    plane_images: int = 10
+    """Images that are projected to the plane: the first one and those nearest to it."""
+    seed: int = 0
+    """Seed of random choices."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        if self.limit is not None:
+            require_positive_int(self.limit, "limit")
+        if self.world is not None:
+            require_choice(self.world, get_args(SceneWorld), "world")
+        require_positive_int(self.num_examples, "num_examples", maximum=10_000)
+        require_positive_int(self.plane_images, "plane_images", maximum=1000)
+        require_seed(self.seed)
 
 
 def require_seed(seed: int) -> int:

@@ -20,7 +20,7 @@ from prolip.checks import require_choice
 from prolip.choices import Corruption
 from prolip.data.order import derive_seed
 from prolip.data.sources.foreground import GRAY, occlude_center
-from prolip.embeddings.embedder import ImageTransform
+from prolip.embeddings.base_embedder import ImageTransform
 from prolip.preprocessing.images import pil_to_tensor
 from prolip.tensor_checks import describe_type
 

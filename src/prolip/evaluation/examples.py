@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +16,50 @@ LONG_QUANTILE = 0.9
 """Captions at least as long as this quantile of lengths count as long."""
 
 
-def select_examples(pairs: EmbeddedPairs, num_examples: int) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyExample:
+    """A caption with its image."""
+
+    image: int
+    """Row of the image among the evaluated ones."""
+    index: int
+    """Index of the image in its source."""
+    key: str
+    """Key of the image in its source."""
+    caption: str
+    """The caption."""
+    length: int
+    """Length of the caption in tokens."""
+    image_uncertainty: float
+    """Uncertainty of the image."""
+    text_uncertainty: float
+    """Uncertainty of the caption."""
+    text_rank: float
+    """Fraction of captions that are less uncertain."""
+    csd: float
+    """CSD of image and caption."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyExamples:
+    """Extreme samples. A list of images holds no image twice, a list of captions no text twice, a corner neither."""
+
+    certain_images: tuple[UncertaintyExample, ...]
+    """Images of the smallest uncertainty, each with its first caption."""
+    uncertain_images: tuple[UncertaintyExample, ...]
+    """Images of the largest uncertainty, each with its first caption."""
+    certain_captions: tuple[UncertaintyExample, ...]
+    """Captions of the smallest uncertainty."""
+    uncertain_captions: tuple[UncertaintyExample, ...]
+    """Captions of the largest uncertainty."""
+    long_uncertain_captions: tuple[UncertaintyExample, ...]
+    """Captions of the largest uncertainty among the longest tenth."""
+    corners: dict[str, tuple[UncertaintyExample, ...]]
+    """"certain image, uncertain text" and the three other combinations -> the pairs at that corner of a plot of image
+    uncertainty against text uncertainty, ordered by the sum of both ranks."""
+
+
+def select_examples(pairs: EmbeddedPairs, num_examples: int) -> UncertaintyExamples:
     """Select the examples that the uncertainty report shows.
 
     Args:
@@ -23,13 +67,7 @@ def select_examples(pairs: EmbeddedPairs, num_examples: int) -> dict[str, Any]:
         num_examples: Largest length of each list.
 
     Returns:
-        certain_images, uncertain_images, certain_captions, uncertain_captions, long_uncertain_captions: lists of
-        entries;
-        corners: {"certain image, uncertain text" and the three other combinations: list of entries}, the pairs at the
-            corners of a plot of image uncertainty against text uncertainty, ordered by the sum of both ranks.
-        An entry is {image (row), index (in the source), key, caption, length (in tokens), image_uncertainty,
-        text_uncertainty, text_rank (fraction of captions that are less uncertain), csd}. A list of images holds no
-        image twice, a list of captions no text twice, a corner neither.
+        The examples.
     """
     return _Selector(pairs, num_examples).select()
 
@@ -50,8 +88,8 @@ class _Selector:
         self.image_rank = ranks(self.image_uncertainty[self.image_index])
         self.text_rank = ranks(self.text_uncertainty)
 
-    def select(self) -> dict[str, Any]:
-        """The lists that `select_examples` returns."""
+    def select(self) -> UncertaintyExamples:
+        """Select all lists."""
         uncertainty_of_own_image = self.image_uncertainty[self.image_index]  # (T,)
         lengths = self.pairs.captions.lengths
         is_long = lengths >= float(np.quantile(lengths.numpy(), LONG_QUANTILE))
@@ -64,26 +102,26 @@ class _Selector:
             for image_sign in (-1, 1)
             for text_sign in (-1, 1)
         }
-        return {
-            "certain_images": self._select_smallest(uncertainty_of_own_image, "image"),
-            "uncertain_images": self._select_smallest(-uncertainty_of_own_image, "image"),
-            "certain_captions": self._select_smallest(self.text_uncertainty, "caption"),
-            "uncertain_captions": self._select_smallest(-self.text_uncertainty, "caption"),
-            "long_uncertain_captions": self._select_smallest(-self.text_uncertainty, "caption", is_long),
-            "corners": corners,
-        }
+        return UncertaintyExamples(
+            certain_images=self._select_smallest(uncertainty_of_own_image, "image"),
+            uncertain_images=self._select_smallest(-uncertainty_of_own_image, "image"),
+            certain_captions=self._select_smallest(self.text_uncertainty, "caption"),
+            uncertain_captions=self._select_smallest(-self.text_uncertainty, "caption"),
+            long_uncertain_captions=self._select_smallest(-self.text_uncertainty, "caption", is_long),
+            corners=corners,
+        )
 
     def _select_smallest(
         self, key: Tensor, unique: Literal["image", "caption", "both"], mask: Tensor | None = None
-    ) -> list[dict[str, Any]]:
-        """Entries of the captions with the smallest keys, at most `num_examples`.
+    ) -> tuple[UncertaintyExample, ...]:
+        """The captions with the smallest keys, at most `num_examples`.
 
         key:    (T,), one value per caption.
-        unique: what no two entries may share: the image, the text of the caption, or "both": neither of them.
+        unique: what no two examples may share: the image, the text of the caption, or "both": neither of them.
         mask:   bool (T,), the captions that may be selected; None: all.
         """
         seen: set[object] = set()
-        selected: list[dict[str, Any]] = []
+        selected: list[UncertaintyExample] = []
         order = key.argsort(stable=True)
         if mask is not None:
             order = order[mask[order]]
@@ -92,25 +130,25 @@ class _Selector:
             identities = set(identity_of.values()) if unique == "both" else {identity_of[unique]}
             if seen.isdisjoint(identities):
                 seen |= identities
-                selected.append(self._make_entry(index))
+                selected.append(self._make_example(index))
             if len(selected) == self.num_examples:
                 break
-        return selected
+        return tuple(selected)
 
-    def _make_entry(self, index: int) -> dict[str, Any]:
-        """The entry of `select_examples` for the caption at an index, with its image."""
+    def _make_example(self, index: int) -> UncertaintyExample:
+        """The example of the caption at an index, with its image."""
         row = int(self.image_index[index])
-        return {
-            "image": row,
-            "index": int(self.pairs.indices[row]),
-            "key": self.pairs.keys[row],
-            "caption": self.pairs.captions.texts[index],
-            "length": int(self.pairs.captions.lengths[index]),
-            "image_uncertainty": float(self.image_uncertainty[row]),
-            "text_uncertainty": float(self.text_uncertainty[index]),
-            "text_rank": float((self.text_rank[index] - 1) / max(1, len(self.text_uncertainty) - 1)),
-            "csd": float(csd(self.pairs.images[row], self.pairs.texts[index])),
-        }
+        return UncertaintyExample(
+            image=row,
+            index=int(self.pairs.indices[row]),
+            key=self.pairs.keys[row],
+            caption=self.pairs.captions.texts[index],
+            length=int(self.pairs.captions.lengths[index]),
+            image_uncertainty=float(self.image_uncertainty[row]),
+            text_uncertainty=float(self.text_uncertainty[index]),
+            text_rank=float((self.text_rank[index] - 1) / max(1, len(self.text_uncertainty) - 1)),
+            csd=float(csd(self.pairs.images[row], self.pairs.texts[index])),
+        )
 
 
 def _certainty_word(sign: int) -> str:

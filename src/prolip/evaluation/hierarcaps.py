@@ -16,7 +16,7 @@ from torch import Tensor
 from prolip.console import describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarcaps import HierarCaps
-from prolip.embeddings.embedder import Embedder
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.correlation import spearman
@@ -38,7 +38,7 @@ PAPER_LEVELS = 4
 
 
 def evaluate_hierarcaps(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     data: HierarCaps,
     *,
     metric: SimilarityMetric = "csd",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,10 +19,10 @@ from prolip.console import MISSING, describe_bad_samples, format_number, format_
 from prolip.data.source import evenly_spaced
 from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarimgs import HierarImgs
-from prolip.embeddings.embedder import Embedder
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.selective import auroc
-from prolip.evaluation.untrained import untrained_models
+from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
 from prolip.measures import public
 
@@ -37,7 +36,7 @@ PairedMeasure = Callable[[Gaussian, Gaussian], Tensor]
 
 
 def evaluate_hierarimgs(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     data: HierarImgs,
     *,
     untrained: int = 3,
@@ -57,14 +56,14 @@ def evaluate_hierarimgs(
         untrained: None without untrained models or without uncertainty; else seeds, and included: for each level
             {by_seed, mean} of the fraction of originals that are included.
     """
-    fresh_models = untrained_models(embedder.model, untrained)  # checks the number before any work
+    controls = untrained_embedders(embedder, untrained)  # checks the number before any work
     original, levels, indices = _embed_levels(embedder, data)
     result = compute_inclusion_metrics(original, levels, indices)
     untrained_result = None
     if untrained and result["by_level"][0]["included"] is not None:
         untrained_result = _group_by_level([
-            _included_fractions(*_embed_levels(replace(embedder, model=untrained_model, cache=None), data)[:2])
-            for untrained_model in fresh_models
+            _included_fractions(*_embed_levels(control, data)[:2])
+            for control in controls
         ])  # fmt: skip
     return {
         "data": str(data.path),
@@ -203,7 +202,7 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
     return {"edges": edges.tolist(), "counts": [int(count) for count in torch.histogram(values, edges).hist]}
 
 
-def _embed_levels(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
+def _embed_levels(embedder: BaseEmbedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
     """Embed the originals and every level; drop the images whose original or a level could not be read.
 
     Returns the originals (N, D), the levels (N, D) each, and the indices of the N images in the data, int64 (N,).

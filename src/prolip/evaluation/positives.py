@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from prolip.checks import join_names
-from prolip.embeddings.embedder import EncodedImages
+from prolip.embeddings.base_embedder import EncodedImages
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,12 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from prolip.data.sources.labeled import LabeledData
-from prolip.embeddings.embedder import EncodedImages
-from prolip.evaluation.metrics.confidence import Confidences, LogitParameters, max_softmax
+from prolip.embeddings.base_embedder import EncodedImages, LogitParameters
+from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, max_softmax
 from prolip.files import atomic_write
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
@@ -23,6 +22,22 @@ COLUMNS = (
     "key", "true_class", "predicted_class", "correct", "confidence", "match", "max_softmax", "uncertainty",
 )  # fmt: skip
 """Columns of the CSV, see `write_predictions`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfidentError:
+    """A wrong prediction."""
+
+    index: int
+    """Index of the sample in its source."""
+    key: str
+    """Key of the sample."""
+    true_class: str
+    """Name of its class."""
+    predicted_class: str
+    """Name of the nearest class."""
+    confidence: float
+    """Largest softmax probability, with the scale fitted to half of the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +81,7 @@ class Predictions:
 
 
 def write_predictions(
-    path: Path, predictions: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
+    path: Path, predictions: Predictions, encoded: EncodedImages, data: LabeledData, scale: float | None
 ) -> Path:
     """Write a CSV with one row per image and the columns `COLUMNS`.
 
@@ -79,15 +94,15 @@ def write_predictions(
         predictions: Predictions of the images.
         encoded: The images; names their samples.
         data: Names the classes.
-        result: Result of `compute_zeroshot_metrics`; holds the fitted scale.
+        scale: Scale of the softmax that was fitted to the data; None: there was no fit.
 
     Returns:
         The path.
     """
-    columns = {
-        name: predictions.confidences.display.get(name) for name in ("match", "max_softmax", "uncertainty")
+    columns: dict[str, Tensor | None] = {
+        name: predictions.confidences.display.get(name) for name in CONFIDENCES
     }
-    columns["confidence"] = _calibrated_confidence(predictions, result)
+    columns["confidence"] = None if scale is None else max_softmax(predictions.scores, scale)
 
     def write(temporary: Path) -> None:
         """Write the whole table to a temporary file."""
@@ -100,33 +115,31 @@ def write_predictions(
 
 
 def most_confident_errors(
-    predictions: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
-) -> list[dict[str, Any]]:
+    predictions: Predictions, encoded: EncodedImages, data: LabeledData, scale: float | None
+) -> tuple[ConfidentError, ...]:
     """The wrong predictions with the highest confidence, at most `NUM_ERRORS`.
 
     Args:
-        predictions, encoded, data, result: See `write_predictions`.
+        predictions, encoded, data, scale: See `write_predictions`.
 
     Returns:
-        Dicts {index (in the source), key, true_class, predicted_class, confidence}, highest confidence first; empty
-        for a single image, which has no calibrated confidence.
+        Highest confidence first; empty without a fitted scale.
     """
-    confidence = _calibrated_confidence(predictions, result)
-    predicted = predictions.scores.argmax(1)
-    if confidence is None:
-        return []
+    if scale is None:
+        return ()
+    confidence, predicted = max_softmax(predictions.scores, scale), predictions.scores.argmax(1)
     wrong = (predicted != predictions.labels).nonzero()[:, 0]
     rows = wrong[confidence[wrong].argsort(descending=True, stable=True)][:NUM_ERRORS].tolist()
-    return [
-        {
-            "index": int(encoded.indices[row]),
-            "key": encoded.metadata[row].key,
-            "true_class": data.class_names[predictions.labels[row]],
-            "predicted_class": data.class_names[predicted[row]],
-            "confidence": float(confidence[row]),
-        }
+    return tuple(
+        ConfidentError(
+            index=int(encoded.indices[row]),
+            key=encoded.metadata[row].key,
+            true_class=data.class_names[predictions.labels[row]],
+            predicted_class=data.class_names[predicted[row]],
+            confidence=float(confidence[row]),
+        )
         for row in rows
-    ]
+    )
 
 
 def _iter_rows(
@@ -147,13 +160,3 @@ def _iter_rows(
             "correct": int(label == predicted),
             **numbers,
         }
-
-
-def _calibrated_confidence(predictions: Predictions, result: dict[str, Any]) -> Tensor | None:
-    """The largest softmax probability of each image with the fitted scale, (N,); None for a single image: no fit.
-
-    result: see `write_predictions`.
-    """
-    if result["calibration"] is None:
-        return None
-    return max_softmax(predictions.scores, result["calibration"]["softmax"]["fitted"]["scale"])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from prolip.console import format_percent, make_table
 from prolip.data.sources.labeled import DEFAULT_TEMPLATES, LabeledData, check_templates
-from prolip.embeddings.embedder import Embedder, EncodedImages
+from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.embeddings.identity import data_identity
 from prolip.evaluation.strategies import (
     StrategyConfig,
@@ -36,7 +36,7 @@ EXAMPLES_PER_CLASS = 3
 
 
 def evaluate_prompts(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     data: LabeledData,
     *,
     train: LabeledData | None = None,

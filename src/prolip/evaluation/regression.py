@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from prolip.checks import require_positive_int
 from prolip.evaluation.captions import TokenizedCaptions
+from prolip.evaluation.result import Interval
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 
 FOLDS = 5
@@ -23,6 +23,54 @@ ROUNDING = 16
 """How far two computations of one score may differ, in machine epsilons of the largest score."""
 UNCERTAINTY = "log uncertainty"
 """Name of the column that a regression has with uncertainty only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionFit:
+    """Least squares of a target, cross-validated, without and with log uncertainty."""
+
+    r2_without: float
+    """R^2 over all rows, each predicted by the fit that held it out, so it may be negative; without uncertainty."""
+    r2_with: float
+    """The same with uncertainty."""
+    difference: float
+    """r2_with - r2_without."""
+    interval: Interval
+    """Bootstrap interval of the difference, over groups."""
+    coefficients: dict[str, float]
+    """Name of each column -> its coefficient in the fit with uncertainty to all rows, in standard deviations of the
+    target per standard deviation of the column."""
+
+    @property
+    def uncertainty_coefficient(self) -> float:
+        """The coefficient of log uncertainty."""
+        return self.coefficients[UNCERTAINTY]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionComparison:
+    """What log uncertainty adds to other features of captions in the prediction of a target."""
+
+    n: int
+    """Number of rows."""
+    num_groups: int
+    """Number of groups: rows of one group are fitted, held out and resampled together."""
+    columns: tuple[str, ...]
+    """Names of the columns that vary."""
+    constant_columns: tuple[str, ...]
+    """Names of the columns that don't, and are not used."""
+    fit: RegressionFit | None
+    """None if the target or the uncertainty is constant, or with fewer than ten groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regressions:
+    """Regressions of two measures of a caption's ambiguity."""
+
+    own_image: RegressionComparison
+    """Target: the logarithm of `rank_paired_images`. Groups: captions of one image."""
+    ambiguity: RegressionComparison | None
+    """Target: the true log-ambiguity, one row per distinct text; None if it is unknown."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,7 +184,7 @@ def analyze_regressions(
     *,
     max_captions: int = 20_000,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Regressions:
     """Regress two measures of ambiguity on caption features, with and without log uncertainty.
 
     Args:
@@ -147,9 +195,7 @@ def analyze_regressions(
         seed: Seed of the subset, the folds and the bootstrap.
 
     Returns:
-        own_image: `compare_regressions` with the logarithm of `rank_paired_images` as target.
-        ambiguity: `compare_regressions` with the true log-ambiguity as target and one row per distinct text; None if it
-            is unknown.
+        The comparison of each measure.
     """
     require_positive_int(max_captions, "max_captions", maximum=2**31)
     columns, log_uncertainty = compute_caption_features(captions), _log_uncertainty(texts)
@@ -157,29 +203,27 @@ def analyze_regressions(
     rows = _sample_rows(has_tokens.nonzero()[:, 0], max_captions, seed)
     image_of_row = captions.image_index[rows]
     ranks = rank_paired_images(images, texts[rows], image_of_row)
-    result: dict[str, Any] = {
-        "own_image": compare_regressions(
-            columns.select(rows), log_uncertainty[rows], ranks.log(), image_of_row, seed=seed
-        ),
-        "ambiguity": None,
-    }
+    own_image = compare_regressions(
+        columns.select(rows), log_uncertainty[rows], ranks.log(), image_of_row, seed=seed
+    )
+    ambiguity = None
     if captions.log_ambiguity is not None:
         distinct = captions.first_occurrences()
         rows_with_ambiguity = distinct[(has_tokens & captions.log_ambiguity.isfinite())[distinct]]
         target = captions.log_ambiguity[rows_with_ambiguity]
-        result["ambiguity"] = compare_regressions(
+        ambiguity = compare_regressions(
             columns.select(rows_with_ambiguity),
             log_uncertainty[rows_with_ambiguity],
             target,
             rows_with_ambiguity,  # every text is a group of its own
             seed=seed,
         )
-    return result
+    return Regressions(own_image=own_image, ambiguity=ambiguity)
 
 
 def compare_regressions(
     columns: RegressionFeatures, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
-) -> dict[str, Any]:
+) -> RegressionComparison:
     """Least squares of a target with and without log uncertainty, cross-validated.
 
     Args:
@@ -190,13 +234,7 @@ def compare_regressions(
         seed: Seed of the five folds of groups and of the bootstrap.
 
     Returns:
-        n, groups: numbers of rows and of groups.
-        columns, constant_columns: names of the columns that vary, and of those that don't and are not used.
-        r2_without, r2_with: R^2 over all rows, each predicted by the fit that held it out (so it may be negative).
-        difference: r2_with - r2_without; interval: its 95 % bootstrap interval over groups, [low, high].
-        coefficients: name -> coefficient of the fit with uncertainty to all rows, in standard deviations of the target
-            per standard deviation of the column.
-        From r2_without on, all are None if the target or the uncertainty is constant, or with fewer than ten groups.
+        The comparison.
     """
     all_columns = columns.with_column(UNCERTAINTY, log_uncertainty)
     _check_rows(all_columns, target, groups)
@@ -204,15 +242,15 @@ def compare_regressions(
     num_groups = int(groups.max()) + 1 if len(groups) else 0
     varies = [_varies(column) for column in all_columns.values.T]
     names = tuple(name for name, is_used in zip(all_columns.names, varies, strict=True) if is_used)
-    result: dict[str, Any] = {
-        "n": len(target),
-        "groups": num_groups,
-        "columns": list(names),
-        "constant_columns": [name for name in all_columns.names if name not in names],
-        **dict.fromkeys(("r2_without", "r2_with", "difference", "interval", "coefficients")),
-    }
+    comparison = RegressionComparison(
+        n=len(target),
+        num_groups=num_groups,
+        columns=names,
+        constant_columns=tuple(name for name in all_columns.names if name not in names),
+        fit=None,
+    )
     if num_groups < 2 * FOLDS or not varies[-1] or not _varies(target):
-        return result
+        return comparison
     values, target = all_columns.values[:, torch.tensor(varies)], target.double()
     fold = _assign_folds(num_groups, seed)[groups]  # of each row
     # without and with the last column, which is the uncertainty
@@ -220,13 +258,14 @@ def compare_regressions(
         [_held_out_errors(features, target, fold) for features in (values[:, :-1], values)], dim=1
     )
     r2_without, r2_with = (_compute_r2(errors[:, k].sum(), target) for k in range(2))
-    return result | {
-        "r2_without": r2_without,
-        "r2_with": r2_with,
-        "difference": r2_with - r2_without,
-        "interval": _bootstrap_interval(errors, target, groups, seed),
-        "coefficients": _standardized_coefficients(values, target, names),
-    }
+    fit = RegressionFit(
+        r2_without=r2_without,
+        r2_with=r2_with,
+        difference=r2_with - r2_without,
+        interval=_bootstrap_interval(errors, target, groups, seed),
+        coefficients=_standardized_coefficients(values, target, names),
+    )
+    return replace(comparison, fit=fit)
 
 
 def _check_rows(columns: RegressionFeatures, target: Tensor, groups: Tensor) -> None:
@@ -310,8 +349,8 @@ def _compute_r2(sum_of_squared_errors: Tensor, target: Tensor) -> float:
     return float(1 - sum_of_squared_errors / (target - target.mean()).square().sum())
 
 
-def _bootstrap_interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list[float]:
-    """95 % bootstrap interval [low, high] of the difference of R^2 (with - without) when groups are resampled.
+def _bootstrap_interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> Interval:
+    """95 % bootstrap interval of the difference of R^2 (with - without) when groups are resampled.
 
     errors: (R, 2), squared errors without and with uncertainty. groups: int64 (R,), from 0 without gaps.
     """
@@ -340,7 +379,8 @@ def _bootstrap_interval(errors: Tensor, target: Tensor, groups: Tensor, seed: in
     all_differences = torch.cat(differences)
     # not finite where all targets of a draw are equal
     finite = all_differences[all_differences.isfinite()]
-    return [float(v) for v in finite.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))]
+    low, high = finite.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(low=low, high=high)
 
 
 def _log_uncertainty(texts: Gaussian) -> Tensor:

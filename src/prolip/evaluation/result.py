@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 
 from prolip.configs import build_dataclass, require_field_types
-from prolip.files import read_json
+from prolip.files import read_json, replace_nonfinite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,9 @@ Z_95 = 1.959963984540054
 
 RESULT_TYPES: dict[str, str] = {
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
+    "robustness": "prolip.evaluation.robustness_result:RobustnessResult",
+    "uncertainty": "prolip.evaluation.uncertainty:UncertaintyResult",
+    "zeroshot": "prolip.evaluation.zeroshot_result:ZeroShotResult",
 }
 """Task -> "module:class" of its result, so that a file can be read without importing every evaluation."""
 
@@ -91,6 +94,16 @@ class Mean:
         values = values.double()
         std_error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else None
         return cls(value=values.mean().item(), n=len(values), std_error=std_error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A 95 % interval of an estimate."""
+
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
 
 
 def get_value(estimate: Proportion | Mean | None) -> float | None:
@@ -209,22 +222,6 @@ def read_results(folder: Path) -> dict[str, Result]:
             result = Result.from_dict(content["result"], str(path))
             results[result.task] = result
     return results
-
-
-def replace_nonfinite(value: Any) -> Any:
-    """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
-
-    Args:
-        value: Nested mappings, lists, tuples and scalars.
-
-    Returns:
-        The copy, with dicts and lists.
-    """
-    if isinstance(value, dict):
-        return {key: replace_nonfinite(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_nonfinite(member) for member in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _import_result_type(task: str, name: str) -> type[Any]:

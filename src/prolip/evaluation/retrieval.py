@@ -16,7 +16,7 @@ from torch import Tensor
 from prolip.choices import SimilarityMetric
 from prolip.console import describe_bad_samples, format_percent, make_table
 from prolip.data.source import Source
-from prolip.embeddings.embedder import Embedder
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.evaluation.result import Mean, Proportion, Result, get_value
@@ -324,7 +324,7 @@ def many_to_many_metrics(
 
 
 def evaluate_retrieval(
-    embedder: Embedder, source: Source, config: RetrievalConfig | None = None
+    embedder: BaseEmbedder, source: Source, config: RetrievalConfig | None = None
 ) -> RetrievalResult:
     """Evaluate retrieval on images with one or several captions each, by CSD and by cosine.
 

@@ -2,147 +2,287 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.checks import require_positive_int
-from prolip.console import describe_bad_samples, format_number, format_percent, make_table
-from prolip.data.source import Source
-from prolip.embeddings.embedder import Embedder
-from prolip.evaluation import regression
+from prolip.console import MISSING, describe_bad_samples, format_number, format_percent, make_table
+from prolip.data.open import open_data
+from prolip.data.source import AnnotatedSource, Source
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.examples import select_examples
+from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.examples import UncertaintyExamples, select_examples
 from prolip.evaluation.metrics.correlation import spearman
+from prolip.evaluation.plane import ProjectedPairs, project_similar_images
+from prolip.evaluation.regression import Regressions, analyze_regressions
+from prolip.evaluation.result import Proportion, Result
 from prolip.gaussian import Gaussian
-from prolip.model.prolip import ProLIP
 
-NUM_EXAMPLES = 12
-"""Length of each list of examples."""
 BINS = 60
 """Bins of the histogram."""
 POINTS = 4000
 """Captions that a figure draws as points."""
 MIN_BIN_SIZE, MIN_LENGTH_GROUP = 20, 50
 """Fewest captions in a bin of lengths, and of one length for a correlation with ambiguity."""
-QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
-"""Names of the quantiles in a summary, and their fractions."""
 
 
-def require_uncertainty(model: ProLIP) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DistributionSummary:
+    """Summary of a distribution."""
+
+    n: int
+    """Number of values."""
+    mean: float
+    """Mean."""
+    std: float
+    """Standard deviation, with divisor n."""
+    min: float
+    """Smallest value."""
+    max: float
+    """Largest value."""
+    q05: float
+    """5 % quantile."""
+    q25: float
+    """25 % quantile."""
+    median: float
+    """Median."""
+    q75: float
+    """75 % quantile."""
+    q95: float
+    """95 % quantile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthBin(DistributionSummary):
+    """Uncertainty of the captions whose length is in a range."""
+
+    low: int
+    """Smallest length, in tokens."""
+    high: int
+    """Largest length, inclusive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelSummary(DistributionSummary):
+    """Uncertainty of the captions of one level."""
+
+    level: int
+    """The level of generality, 0 for the most general."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyByLength:
+    """Uncertainty of captions by their length, in tokens as the text tower sees them."""
+
+    spearman: float | None
+    """Correlation of uncertainty and length; None if one of them is constant."""
+    bins: tuple[LengthBin, ...]
+    """Bins that cover all lengths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyByLevel:
+    """Uncertainty of captions by their level of generality."""
+
+    spearman: float | None
+    """Correlation of uncertainty and level; None if one of them is constant."""
+    levels: tuple[LevelSummary, ...]
+    """The levels, from general to specific."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyHistogram:
+    """Counts over equal steps of ln tr(Sigma), since images and captions may lie decades apart."""
+
+    edges: tuple[float, ...]
+    """Edges of the bins, in ln tr(Sigma)."""
+    image: tuple[int, ...]
+    """Number of images in each bin."""
+    text: tuple[int, ...]
+    """Number of captions in each bin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupCorrelation:
+    """Correlation of uncertainty and true ambiguity among the captions of one length or level."""
+
+    group: int
+    """The length in tokens, or the level."""
+    n: int
+    """Number of distinct captions."""
+    spearman: float | None
+    """The correlation; None if one of them is constant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmbiguityCorrelations:
+    """Correlations of uncertainty with the true log-ambiguity, over distinct captions."""
+
+    n: int
+    """Number of distinct captions of known ambiguity."""
+    spearman: float | None
+    """Correlation over all of them."""
+    mean_within_length: float | None
+    """Mean of the correlations within a length; None if there are none."""
+    within_length: tuple[GroupCorrelation, ...]
+    """For each length that has enough captions."""
+    within_level: tuple[GroupCorrelation, ...] | None
+    """For each level; None if levels are unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionPoints:
+    """Values of a random subset of captions, for figures: one per caption in each list."""
+
+    image: tuple[float, ...]
+    """Uncertainty of the caption's image."""
+    text: tuple[float, ...]
+    """Uncertainty of the caption."""
+    length: tuple[int, ...]
+    """Length in tokens."""
+    level: tuple[int, ...] | None
+    """Level of generality; None: unknown."""
+    log_ambiguity: tuple[float | None, ...] | None
+    """True log-ambiguity, None where it is unknown; None: unknown for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyResult(Result):
+    """The uncertainty report; `n` is the number of images."""
+
+    task: ClassVar[str] = "uncertainty"
+
+    num_captions: int
+    """Number of captions of all images."""
+    num_distinct_captions: int
+    """Number of distinct texts among them."""
+    image: DistributionSummary
+    """Uncertainty tr(Sigma) of the images."""
+    text: DistributionSummary
+    """Uncertainty of the captions."""
+    text_above_own_image: Proportion
+    """Fraction of captions that are more uncertain than their image. The interval is that of as many cases as there are
+    images, since captions of one image are not independent."""
+    histogram: UncertaintyHistogram
+    """Histograms of both."""
+    by_length: UncertaintyByLength
+    """Captions by length."""
+    by_level: UncertaintyByLevel | None
+    """Captions by level; None if levels are unknown."""
+    ambiguity: AmbiguityCorrelations | None
+    """Against the true ambiguity; None if it is unknown."""
+    regression: Regressions
+    """What uncertainty adds to length and token frequency."""
+    examples: UncertaintyExamples
+    """The most and the least uncertain samples."""
+    points: CaptionPoints
+    """Values of some captions."""
+    plane: ProjectedPairs
+    """Some images and captions, projected to a plane."""
+
+    def tables(self) -> list[Table]:
+        """Three tables: modalities, correlations, regressions."""
+        return [_modality_table(self), _correlation_table(self), _regression_table(self.regression)]
+
+
+def require_uncertainty(embedder: BaseEmbedder) -> None:
     """Reject a deterministic model.
 
     Args:
-        model: The model to check.
+        embedder: Embedder of the model.
 
     Raises:
-        ValueError: One of its encoders has no uncertainty.
+        ValueError: Its embeddings have no uncertainty.
     """
-    if "none" in (model.config.image.uncertainty, model.config.text.uncertainty):
+    if not embedder.has_uncertainty:
         raise ValueError(
             "this model is deterministic (CLIP, SigLIP): it has no uncertainty to report. Choose a ProLIP model"
         )
 
 
 def evaluate_uncertainty(
-    embedder: Embedder,
-    source: Source,
-    *,
-    limit: int | None = None,
-    log_ambiguity: Callable[[str], float] | None = None,
-    num_examples: int = NUM_EXAMPLES,
-    seed: int = 0,
-) -> dict[str, Any]:
+    embedder: BaseEmbedder, source: Source, config: UncertaintyConfig | None = None
+) -> UncertaintyResult:
     """Make the uncertainty report of a model on images with captions.
 
     Args:
         embedder: The model, and how to embed with it.
-        source, limit, log_ambiguity: See `embed_pairs`.
-        num_examples, seed: See `analyze_uncertainty`.
+        source: Images with captions, see `embed_pairs`.
+        config: The options; None: the defaults.
 
     Returns:
-        The dict of `analyze_uncertainty`.
+        The result.
 
     Raises:
         ValueError: The model is deterministic.
     """
-    require_uncertainty(embedder.model)
-    pairs = embed_pairs(embedder, source, limit=limit, log_ambiguity=log_ambiguity)
-    return analyze_uncertainty(pairs, num_examples=num_examples, seed=seed)
+    config = config or UncertaintyConfig()
+    require_uncertainty(embedder)
+    scenes = None if config.world is None else open_data(f"scenes:{config.world}")
+    log_ambiguity = scenes.log_ambiguity if isinstance(scenes, AnnotatedSource) else None
+    pairs = embed_pairs(embedder, source, limit=config.limit, log_ambiguity=log_ambiguity)
+    return analyze_uncertainty(pairs, config)
 
 
-def analyze_uncertainty(
-    pairs: EmbeddedPairs, *, num_examples: int = NUM_EXAMPLES, seed: int = 0
-) -> dict[str, Any]:
+def analyze_uncertainty(pairs: EmbeddedPairs, config: UncertaintyConfig | None = None) -> UncertaintyResult:
     """Make the uncertainty report of embedded images and captions.
 
     Args:
         pairs: Images and captions, embedded by `embed_pairs`.
-        num_examples: Largest length of each list of examples.
-        seed: Seed of random draws.
+        config: The options; limit and world are those of `embed_pairs`, and not used here. None: the defaults.
 
     Returns:
-        A JSON-serializable dict:
-        data, images, captions, distinct_captions: name of the source, and counts. bad: samples skipped.
-        image, text:          {n, mean, std, min, max, q05, q25, median, q75, q95} of tr(Sigma).
-        text_above_own_image: fraction of captions more uncertain than their image.
-        histogram:            {edges (of ln tr(Sigma)), image, text}: counts.
-        by_length:            {spearman, bins: [{low, high, n, mean, ...}]}, in tokens as the text tower sees them.
-        by_level:             None, or {spearman, levels: [{level, n, mean, ...}]}.
-        ambiguity:            None, or correlations with the true log-ambiguity, over distinct texts: {n, spearman,
-                              within_length: {mean, lengths: [{length, n, spearman}]}, within_level: [...]}.
-        regression:           `analyze_regressions`.
-        points:               a random subset of captions: {image, text, length, level, log_ambiguity}.
-        And the examples of `select_examples`.
+        The result.
+
+    Raises:
+        ValueError: Some embeddings have no variance.
     """
-    require_positive_int(num_examples, "num_examples", maximum=10_000)
+    config = config or UncertaintyConfig()
     _require_variance(pairs.images, pairs.texts)
     captions = pairs.captions
     image, text = (z.uncertainty.double() for z in (pairs.images, pairs.texts))
     own_image = image[captions.image_index]  # (T,): the uncertainty of each caption's image
-    return {
-        "data": pairs.name,
-        "images": len(image),
-        "bad": pairs.num_bad,
-        "captions": len(text),
-        "distinct_captions": len(captions.first_occurrences()),
-        "image": summarize(image),
-        "text": summarize(text),
-        "text_above_own_image": float((text > own_image).double().mean()),
-        "histogram": _log_histogram(image, text),
-        "by_length": _summarize_by_length(captions.lengths, text),
-        "by_level": None if captions.levels is None else _summarize_by_level(captions.levels, text),
-        "ambiguity": _ambiguity_correlations(pairs, text),
-        "regression": regression.analyze_regressions(pairs.images, pairs.texts, captions, seed=seed),
-        **select_examples(pairs, num_examples),
-        "points": _sample_points(pairs, own_image, text, seed),
-    }
+    fraction_above = float((text > own_image).double().mean())
+    return UncertaintyResult(
+        data=pairs.name,
+        n=len(image),
+        num_bad=pairs.num_bad,
+        num_captions=len(text),
+        num_distinct_captions=len(captions.first_occurrences()),
+        image=summarize(image),
+        text=summarize(text),
+        text_above_own_image=Proportion.from_mean(fraction_above, len(captions.image_index.unique())),
+        histogram=_log_histogram(image, text),
+        by_length=_summarize_by_length(captions.lengths, text),
+        by_level=None if captions.levels is None else _summarize_by_level(captions.levels, text),
+        ambiguity=_ambiguity_correlations(pairs, text),
+        regression=analyze_regressions(pairs.images, pairs.texts, captions, seed=config.seed),
+        examples=select_examples(pairs, config.num_examples),
+        points=_sample_points(pairs, own_image, text, config.seed),
+        plane=project_similar_images(pairs, num_images=config.plane_images, seed=config.seed),
+    )
 
 
-def summarize(values: Tensor) -> dict[str, Any]:
+def summarize(values: Tensor) -> DistributionSummary:
     """Summarize a distribution.
 
     Args:
         values: Values to summarize, (n,), n at least 1.
 
     Returns:
-        n, mean, std, min, max and the `QUANTILES`.
+        Its summary.
     """
     array = values.double().numpy()
-    quantiles = dict(zip(QUANTILES, np.quantile(array, list(QUANTILES.values())).tolist(), strict=True))
-    return {
-        "n": len(array),
-        "mean": float(array.mean()),
-        "std": float(array.std()),
-        "min": float(array.min()),
-        "max": float(array.max()),
-        **quantiles,
-    }
+    q05, q25, median, q75, q95 = np.quantile(array, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
+    return DistributionSummary(
+        n=len(array), mean=float(array.mean()), std=float(array.std()), min=float(array.min()), max=float(array.max()),
+        q05=q05, q25=q25, median=median, q75=q75, q95=q95,
+    )  # fmt: skip
 
 
 def _require_variance(*gaussians: Gaussian) -> None:
@@ -154,24 +294,21 @@ def _require_variance(*gaussians: Gaussian) -> None:
         )
 
 
-def _log_histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
-    """`histogram` of `analyze_uncertainty`: counts over equal steps of ln tr(Sigma).
-
-    Logarithmic, since the uncertainties of images (N,) and captions (T,) may lie decades apart.
-    """
+def _log_histogram(image: Tensor, text: Tensor) -> UncertaintyHistogram:
+    """Histogram of the uncertainties of images (N,) and captions (T,)."""
     logs = [values.log().numpy() for values in (image, text)]
     edges = np.histogram_bin_edges(np.concatenate(logs), BINS)
-    counts = [np.histogram(values, edges)[0].tolist() for values in logs]
-    return {"edges": edges.tolist(), "image": counts[0], "text": counts[1]}
+    image_counts, text_counts = (tuple(np.histogram(values, edges)[0].tolist()) for values in logs)
+    return UncertaintyHistogram(edges=tuple(edges.tolist()), image=image_counts, text=text_counts)
 
 
-def _summarize_by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
-    """`by_length` of `analyze_uncertainty`. lengths: in tokens, int64 (T,). text: uncertainty of each caption, (T,)."""
+def _summarize_by_length(lengths: Tensor, text: Tensor) -> UncertaintyByLength:
+    """Summarize uncertainty by length. lengths: in tokens, int64 (T,). text: uncertainty of each caption, (T,)."""
     bins = []
     for low, high in _make_length_bins(lengths):
         inside = (lengths >= low) & (lengths <= high)
-        bins.append({"low": low, "high": high, **summarize(text[inside])})
-    return {"spearman": spearman(lengths, text), "bins": bins}
+        bins.append(LengthBin(low=low, high=high, **asdict(summarize(text[inside]))))
+    return UncertaintyByLength(spearman=spearman(lengths, text), bins=tuple(bins))
 
 
 def _make_length_bins(lengths: Tensor) -> list[tuple[int, int]]:
@@ -192,14 +329,17 @@ def _make_length_bins(lengths: Tensor) -> list[tuple[int, int]]:
     return bins
 
 
-def _summarize_by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
-    """`by_level` of `analyze_uncertainty`. levels: int64 (T,). text: uncertainty of each caption, (T,)."""
-    summaries = [{"level": int(level), **summarize(text[levels == level])} for level in levels.unique()]
-    return {"spearman": spearman(levels, text), "levels": summaries}
+def _summarize_by_level(levels: Tensor, text: Tensor) -> UncertaintyByLevel:
+    """Summarize uncertainty by level. levels: int64 (T,). text: uncertainty of each caption, (T,)."""
+    summaries = tuple(
+        LevelSummary(level=int(level), **asdict(summarize(text[levels == level])))
+        for level in levels.unique()
+    )
+    return UncertaintyByLevel(spearman=spearman(levels, text), levels=summaries)
 
 
-def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
-    """`ambiguity` of `analyze_uncertainty`, over distinct texts of known ambiguity; None if no ambiguity is known.
+def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> AmbiguityCorrelations | None:
+    """Correlations over distinct texts of known ambiguity; None if no ambiguity is known.
 
     text: uncertainty of each caption, (T,). Lengths with fewer than MIN_LENGTH_GROUP texts are skipped.
     """
@@ -208,113 +348,95 @@ def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any
         return None
     rows = captions.first_occurrences()
     rows = rows[captions.log_ambiguity[rows].isfinite()]
-    ambiguity, text, lengths = captions.log_ambiguity[rows], text[rows], captions.lengths[rows]
-    by_length = [
-        {"length": length, "n": int(mask.sum()), "spearman": spearman(ambiguity[mask], text[mask])}
-        for length, mask in ((int(value), lengths == value) for value in lengths.unique())
-        if int(mask.sum()) >= MIN_LENGTH_GROUP
-    ]
-    correlations = [entry["spearman"] for entry in by_length if entry["spearman"] is not None]
+    ambiguity, text = captions.log_ambiguity[rows], text[rows]
+    within_length = _correlate_groups(ambiguity, text, captions.lengths[rows], MIN_LENGTH_GROUP)
+    values = [entry.spearman for entry in within_length if entry.spearman is not None]
     levels = None if captions.levels is None else captions.levels[rows]
-    by_level = [
-        {"level": level, "n": int(mask.sum()), "spearman": spearman(ambiguity[mask], text[mask])}
-        for level, mask in (
-            (int(value), levels == value) for value in ([] if levels is None else levels.unique())
-        )
-    ]
-    return {
-        "n": len(rows),
-        "spearman": spearman(ambiguity, text),
-        "within_length": {
-            "mean": float(np.mean(correlations)) if correlations else None,
-            "lengths": by_length,
-        },
-        "within_level": None if levels is None else by_level,
-    }
+    return AmbiguityCorrelations(
+        n=len(rows),
+        spearman=spearman(ambiguity, text),
+        mean_within_length=float(np.mean(values)) if values else None,
+        within_length=within_length,
+        within_level=None if levels is None else _correlate_groups(ambiguity, text, levels),
+    )
 
 
-def _sample_points(pairs: EmbeddedPairs, own_image: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
-    """`points` of `analyze_uncertainty`: the values of POINTS random captions, as lists.
+def _correlate_groups(
+    ambiguity: Tensor, text: Tensor, groups: Tensor, min_size: int = 1
+) -> tuple[GroupCorrelation, ...]:
+    """Correlation of ambiguity and uncertainty, (R,) each, in each group of int64 (R,) with enough rows."""
+    masks = {int(group): groups == group for group in groups.unique()}
+    return tuple(
+        GroupCorrelation(group=group, n=int(mask.sum()), spearman=spearman(ambiguity[mask], text[mask]))
+        for group, mask in masks.items()
+        if int(mask.sum()) >= min_size
+    )
+
+
+def _sample_points(pairs: EmbeddedPairs, own_image: Tensor, text: Tensor, seed: int) -> CaptionPoints:
+    """The values of POINTS random captions.
 
     own_image, text: uncertainty of each caption's image and of the caption, (T,) each.
     """
     captions = pairs.captions
     rows = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
     ambiguity = captions.log_ambiguity
-    return {
-        "image": own_image[rows].tolist(),
-        "text": text[rows].tolist(),
-        "length": captions.lengths[rows].tolist(),
-        "level": None if captions.levels is None else captions.levels[rows].tolist(),
-        "log_ambiguity": None
+    return CaptionPoints(
+        image=tuple(own_image[rows].tolist()),
+        text=tuple(text[rows].tolist()),
+        length=tuple(captions.lengths[rows].tolist()),
+        level=None if captions.levels is None else tuple(captions.levels[rows].tolist()),
+        log_ambiguity=None
         if ambiguity is None
-        else [None if math.isnan(value) else value for value in ambiguity[rows].tolist()],  # JSON has no NaN
-    }
-
-
-def uncertainty_tables(result: dict[str, Any]) -> list[Table]:
-    """Make the tables of an uncertainty analysis: modalities, correlations, regressions.
-
-    Args:
-        result: What `analyze_uncertainty` returned.
-
-    Returns:
-        Three tables.
-    """
-    return [_modality_table(result), _correlation_table(result), _regression_table(result["regression"])]
-
-
-def _modality_table(result: dict[str, Any]) -> Table:
-    """Table of uncertainty: a row for images, one for captions, and one for each level of captions."""
-    title = f"Uncertainty, {result['images']:,} images and {result['captions']:,} captions"
-    keys = ("mean", "q05", "median", "q95")
-    above = (
-        f"{format_percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
+        else tuple(None if value != value else value for value in ambiguity[rows].tolist()),  # NaN: unknown
     )
-    caption = "; ".join(part for part in (above, describe_bad_samples(result["bad"])) if part)
-    table = make_table(title, [""], keys, caption=caption)
-    for name in ("image", "text"):
-        table.add_row(name, *(format_number(result[name][key]) for key in keys))
-    levels = () if result["by_level"] is None else result["by_level"]["levels"]
-    for entry in levels:
-        table.add_row(f"text, level {entry['level']}", *(format_number(entry[key]) for key in keys))
+
+
+def _modality_table(result: UncertaintyResult) -> Table:
+    """Table of uncertainty: a row for images, one for captions, and one for each level of captions."""
+    title = f"Uncertainty, {result.n:,} images and {result.num_captions:,} captions"
+    above = f"{format_percent(result.text_above_own_image.value)} % of captions are more uncertain than their image"
+    caption = "; ".join(part for part in (above, describe_bad_samples(result.num_bad)) if part)
+    rows: dict[str, DistributionSummary] = {"image": result.image, "text": result.text}
+    if result.by_level is not None:
+        rows |= {f"text, level {entry.level}": entry for entry in result.by_level.levels}
+    table = make_table(title, [""], ("mean", "q05", "median", "q95"), caption=caption)
+    for name, summary in rows.items():
+        values = (summary.mean, summary.q05, summary.median, summary.q95)
+        table.add_row(name, *map(format_number, values))
     return table
 
 
-def _correlation_table(result: dict[str, Any]) -> Table:
+def _correlation_table(result: UncertaintyResult) -> Table:
     """Table of the Spearman correlations of caption uncertainty with length, level and true ambiguity."""
     table = make_table(
         None, ["caption uncertainty with"], ["Spearman"], caption=_describe_wrong_order(result)
     )
-    table.add_row("its length in tokens", _format_correlation(result["by_length"]["spearman"]))
-    if result["by_level"] is not None:
+    table.add_row("its length in tokens", _format_correlation(result.by_length.spearman))
+    if result.by_level is not None:
+        table.add_row("its level, from general to specific", _format_correlation(result.by_level.spearman))
+    if (ambiguity := result.ambiguity) is not None:
+        table.add_row("its true log-ambiguity", _format_correlation(ambiguity.spearman))
         table.add_row(
-            "its level, from general to specific", _format_correlation(result["by_level"]["spearman"])
+            "  among captions of one length, mean", _format_correlation(ambiguity.mean_within_length)
         )
-    if result["ambiguity"] is not None:
-        table.add_row("its true log-ambiguity", _format_correlation(result["ambiguity"]["spearman"]))
-        table.add_row(
-            "  among captions of one length, mean",
-            _format_correlation(result["ambiguity"]["within_length"]["mean"]),
-        )
-        for entry in result["ambiguity"]["within_level"] or ():
-            table.add_row(
-                f"  among captions of level {entry['level']}", _format_correlation(entry["spearman"])
-            )
+        for entry in ambiguity.within_level or ():
+            table.add_row(f"  among captions of level {entry.group}", _format_correlation(entry.spearman))
     return table
 
 
-def _describe_wrong_order(result: dict[str, Any]) -> str | None:
+def _describe_wrong_order(result: UncertaintyResult) -> str | None:
     """A warning if uncertainty falls with the true ambiguity, or rises with the level; None if it doesn't."""
     # None, also of a correlation that is undefined, counts as 0: no warning
-    ambiguity, levels = result["ambiguity"] or {}, result["by_level"] or {}
-    if (ambiguity.get("spearman") or 0.0) < 0 or (levels.get("spearman") or 0.0) > 0:
+    ambiguity = 0.0 if result.ambiguity is None else result.ambiguity.spearman or 0.0
+    level = 0.0 if result.by_level is None else result.by_level.spearman or 0.0
+    if ambiguity < 0 or level > 0:
         return "General captions are less uncertain than specific ones here, contrary to what is expected"
     return None
 
 
-def _regression_table(results: dict[str, Any]) -> Table:
-    """Table of `analyze_regressions`: R^2 without and with uncertainty, their difference, its interval, the weight."""
+def _regression_table(regressions: Regressions) -> Table:
+    """Table of regressions: R^2 without and with uncertainty, their difference, its interval, the weight."""
     table = make_table(
         "What uncertainty adds to length and token frequency",
         ["R² on held-out captions"],
@@ -322,19 +444,19 @@ def _regression_table(results: dict[str, Any]) -> Table:
         caption="weight: of log uncertainty, in standard deviations of the target. Both targets are larger for more "
         "ambiguous captions",
     )
-    for name, title in (("own_image", "ln rank of the own image"), ("ambiguity", "true log-ambiguity")):
-        if (comparison := results[name]) is not None:
-            low, high = comparison["interval"] or (None, None)
-            numbers = (
-                _format_correlation(comparison[key]) for key in ("r2_without", "r2_with", "difference")
-            )
-            weight = (comparison["coefficients"] or {}).get(regression.UNCERTAINTY)
-            table.add_row(
-                title,
-                *numbers,
-                f"{_format_correlation(low)} to {_format_correlation(high)}",
-                _format_correlation(weight),
-            )
+    comparisons = {
+        "ln rank of the own image": regressions.own_image,
+        "true log-ambiguity": regressions.ambiguity,
+    }
+    for title, comparison in comparisons.items():
+        if comparison is None:
+            continue
+        if (fit := comparison.fit) is None:
+            table.add_row(title, *[MISSING] * 5)
+            continue
+        numbers = map(_format_correlation, (fit.r2_without, fit.r2_with, fit.difference))
+        interval = f"{_format_correlation(fit.interval.low)} to {_format_correlation(fit.interval.high)}"
+        table.add_row(title, *numbers, interval, _format_correlation(fit.uncertainty_coefficient))
     return table
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.model.prolip import ProLIP
 
 MAX_MODELS = 1000
@@ -24,11 +25,28 @@ def untrained_models(model: ProLIP, count: int) -> Iterator[ProLIP]:
     Raises:
         ValueError: The count is not valid; raised at once, before the first model is made.
     """
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_MODELS:
-        raise ValueError(
-            f"the number of untrained models must be an integer from 0 to {MAX_MODELS}, not {count!r}"
-        )
+    _require_count(count)
     return (make_untrained(model, seed) for seed in range(count))
+
+
+def untrained_embedders(embedder: BaseEmbedder, count: int) -> Iterator[BaseEmbedder]:
+    """Make embedders with untrained models of the same config, without a cache; see `untrained_models`.
+
+    Args:
+        embedder: The embedder whose model and settings they have.
+        count: Number of embedders, 0 to 1000; for 0, no model is needed.
+
+    Returns:
+        An iterator that makes one at a time.
+
+    Raises:
+        ValueError: The count is not valid, or there is no model; raised at once.
+    """
+    _require_count(count)
+    if not count:
+        return iter(())
+    models = untrained_models(embedder.require_model("a comparison with untrained models"), count)
+    return map(embedder.with_model, models)
 
 
 def make_untrained(model: ProLIP, seed: int) -> ProLIP:
@@ -43,3 +61,11 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
     """
     untrained = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
     return untrained.to(model.device).eval()
+
+
+def _require_count(count: int) -> None:
+    """Raise ValueError unless `count` is a number of untrained models."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_MODELS:
+        raise ValueError(
+            f"the number of untrained models must be an integer from 0 to {MAX_MODELS}, not {count!r}"
+        )

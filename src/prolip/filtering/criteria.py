@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from prolip.checks import require_choice
-
-CriterionName = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
+from prolip.choices import FilterCriterion
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class FilterScore:
         description: One line for reports.
     """
 
-    name: CriterionName
+    name: FilterCriterion
     column: str
     sign: int
     requirement: str
@@ -48,7 +47,7 @@ CRITERIA: tuple[FilterScore, ...] = (
 )
 
 
-def get_criterion(name: CriterionName) -> FilterScore:
+def get_criterion(name: FilterCriterion) -> FilterScore:
     """Get a criterion by its name.
 
     Args:
@@ -57,5 +56,5 @@ def get_criterion(name: CriterionName) -> FilterScore:
     Returns:
         The criterion.
     """
-    require_choice(name, get_args(CriterionName), "rank_by")
+    require_choice(name, get_args(FilterCriterion), "rank_by")
     return next(criterion for criterion in CRITERIA if criterion.name == name)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from prolip.choices import DuplicateKind
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.schema import column_to_tensor
 from prolip.extras import import_extra
@@ -35,8 +36,6 @@ from prolip.filtering.threshold import Threshold, ThresholdFilter, to_sort_keys
 MAX_EXACT = 50_000
 """Up to this many kept pairs, all are compared with all."""
 
-DuplicateKind = Literal["images", "captions", "both"]
-"""images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
 ROW_COLUMN = {"images": "image_row", "captions": "text_row"}
 """The column of the scores with the row in the part of the embeddings, by what is compared."""
 COPY_COLUMN = {"images": "pixel_digest", "captions": "caption"}

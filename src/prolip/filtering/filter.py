@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prolip.checks import join_names, require_choice, require_fraction, require_positive_int
+from prolip.checks import join_names
+from prolip.configs import takes_config
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source, compute_fingerprint
 from prolip.embeddings.dataset import EmbeddingDataset
-from prolip.embeddings.embed import BATCH_SIZE, ERRORS_FILE, MAX_BAD_FRACTION, embed
-from prolip.embeddings.header import Precision, Variances, has_embeddings
-from prolip.embeddings.storage import LocalStorage, open_storage
+from prolip.embeddings.embed import ERRORS_FILE, embed
+from prolip.embeddings.header import has_embeddings
 from prolip.files import remove_temporary_files, write_json
-from prolip.filtering.criteria import CriterionName, FilterScore, get_criterion
+from prolip.filtering.config import FilterConfig
+from prolip.filtering.criteria import FilterScore, get_criterion
 from prolip.filtering.datacomp_ids import has_uids, write_datacomp_ids
-from prolip.filtering.duplicates import DuplicateKind, find_near_duplicates
+from prolip.filtering.duplicates import find_near_duplicates
 from prolip.filtering.kept_samples import require_readable
 from prolip.filtering.parquet_writer import write_parquet
 from prolip.filtering.score_cache import ScoreCache, cache_scores
 from prolip.filtering.scores import get_score_columns
 from prolip.filtering.selection import Selection
 from prolip.filtering.shard_writer import claim_folder, write_shards
-from prolip.filtering.summary import FilterSummary, summarize_selection
+from prolip.filtering.summary import FilterSummary, SelectionCounts, summarize_selection
 from prolip.filtering.threshold import Threshold, find_threshold
-from prolip.model.prolip import ProLIP
-
-Output = Literal["ids", "parquet", "shards"]
-"""ids: the uids in DataComp's format. parquet: a table of the kept samples. shards: tars of them."""
-SHARD_SIZE = 10_000
-"""Samples per shard."""
+from prolip.storage.folders import LocalStorage, open_storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,53 +46,26 @@ class FilterResult:
 
     embeddings: EmbeddingDataset
     selection: Selection
-    counts: FilterSummary
+    counts: SelectionCounts
     errors: ErrorCounts
-    summary: dict[str, Any]
+    summary: FilterSummary
     paths: list[Path]
 
 
+@takes_config(FilterConfig)
 def filter_pairs(
-    source: str | Path | Source,
-    out: str | Path,
-    *,
-    keep_fraction: float,
-    rank_by: CriterionName = "csd",
-    model: str | Path | ProLIP | None = None,
-    captions: Sequence[str] | None = None,
-    image: str | None = None,
-    variances: Variances | None = None,
-    precision: Precision | None = None,
-    batch_size: int | None = None,
-    max_bad_fraction: float | None = None,
-    duplicates: DuplicateKind | None = None,
-    duplicate_cosine: float = 0.97,
-    outputs: Sequence[Output] | None = None,
-    shard_size: int = SHARD_SIZE,
-    ground_truth: str | None = None,
-    device: str | None = None,
-    progress: bool | None = None,
+    data: str | Path | Source | EmbeddingDataset, out: str | Path, config: FilterConfig
 ) -> FilterResult:
     """Keep the best fraction of image-text pairs by a criterion, exactly.
 
     Writes what is kept and filter.json. A run that was stopped resumes; another criterion reads the cached scores, not
-    the embeddings. `out` is for one source.
+    the embeddings. `out` is for one data set.
 
     Args:
-        source: An embedding data set; or data of any kind, which is embedded into `out`/embeddings first, by `model`.
+        data: An embedding data set; or data of any kind, which is embedded into `out`/embeddings first, by the model
+            of the config.
         out: A folder of this machine.
-        keep_fraction: Fraction of the samples to keep, above 0 and at most 1. Of several captions the best one counts.
-        rank_by: The criterion (filtering/criteria.py).
-        model: Model that embeds data that is not embedded yet.
-        captions, image, variances, precision, batch_size, max_bad_fraction, device: As for `embed`, for data that is
-            not embedded yet; None: the default of `embed`.
-        duplicates: Which near-duplicates are dropped: of those that are similar the best is kept. None: they are not
-            searched.
-        duplicate_cosine: Smallest cosine of the means of near-duplicates.
-        outputs: What to write; None: parquet, and ids if the samples have uids.
-        shard_size: Samples per shard.
-        ground_truth: An extra column that is true for matching pairs; precision and recall are computed against it.
-        progress: Show progress bars; None: if stderr is a terminal.
+        config: What to keep; or its fields as keywords.
 
     Returns:
         The selection, its counts and the paths that were written.
@@ -105,120 +73,90 @@ def filter_pairs(
     Raises:
         ValueError: An argument is invalid, no sample has a score, or `out` belongs to another source or selection.
     """
-    criterion, storage = get_criterion(rank_by), open_storage(out)
+    storage = open_storage(out)
     if not isinstance(storage, LocalStorage):
         raise ValueError(f"{storage} is an object store, and out must be a folder of this machine")
     folder = storage.path
-    _check_arguments(keep_fraction, duplicates, duplicate_cosine, outputs, shard_size)
-    data = None if isinstance(source, Source) else str(source)
-    if data is not None and has_embeddings(data):
-        _refuse_options(
-            data, model=model, captions=captions, image=image, variances=variances, precision=precision,
-            batch_size=batch_size, max_bad_fraction=max_bad_fraction, device=device,
-        )  # fmt: skip
-        embeddings = EmbeddingDataset.open(data)
-        data = embeddings.header.data
-    else:
-        if data is None and "shards" in (outputs or ()):
-            raise ValueError(
-                "a source in memory can't be opened again to write shards: pass the path of the data as source"
-            )
-        if rank_by == "inclusion" and variances == "trace":
-            raise ValueError(
-                f"rank_by inclusion needs {criterion.requirement}: leave out variances, or pass full"
-            )
-        embeddings = embed(
-            _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
-            variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH_SIZE,
-            max_bad_fraction=MAX_BAD_FRACTION if max_bad_fraction is None else max_bad_fraction,
-            device=device, progress=progress,
-        )  # fmt: skip
-    _require_ground_truth_column(embeddings, ground_truth)
+    embeddings, data_path = _open_embeddings(data, folder, config)
+    _require_ground_truth_column(embeddings, config.ground_truth)
     if not embeddings.part_indices or not len(embeddings):
         raise ValueError(
             f"no sample of {embeddings.header.data} could be embedded: see {embeddings.storage}/{ERRORS_FILE}"
         )
-    if "shards" in (outputs or ()):
-        require_readable(data or embeddings.header.data)
+    if config.writes("shards"):
+        require_readable(data_path)
     remove_temporary_files(folder)
-    selection = _select(embeddings, folder, criterion, keep_fraction, duplicates, duplicate_cosine, progress)
-    counts = summarize_selection(selection, ground_truth)
-    settings = {
-        "rank_by": rank_by,
-        "keep_fraction": keep_fraction,
-        "duplicates": duplicates,
-        "duplicate_cosine": duplicate_cosine if duplicates else None,
-        "identity": embeddings.header.identity,
-        "fingerprint": embeddings.header.fingerprint,
-    }
-    if "shards" in (outputs or ()):  # before anything is written: the folder may be another selection's
-        digest = compute_fingerprint(*(embeddings.footer(part).digest for part in embeddings.part_indices))
-        claim_folder(
-            folder / "shards", {**settings, "digest": digest, "shard_size": shard_size, "kept": counts.kept}
-        )
-    paths = list(
-        _write_outputs(outputs, folder, selection, embeddings, data, counts.kept, shard_size, progress)
-    )
+    selection = _select(embeddings, folder, config)
+    counts = summarize_selection(selection, config.ground_truth)
+    if config.writes("shards"):  # before anything is written: the folder may be another selection's
+        claim_folder(folder / "shards", _identify_selection(embeddings, counts, config))
+    paths = list(_write_outputs(folder, selection, counts, data_path, embeddings, config))
     errors = embeddings.count_errors()
-    summary = {
-        **settings,
-        "data": embeddings.header.data,
-        "model": embeddings.header.model,
-        **_summarize_outcomes(selection, counts, errors),
-        "written": [path.name for path in paths],
-    }
-    paths.append(write_json(folder / "filter.json", summary))
+    summary = _summarize(selection, counts, embeddings, errors, [path.name for path in paths], config)
+    paths.append(write_json(folder / "filter.json", asdict(summary)))
     return FilterResult(embeddings, selection, counts, errors, summary, paths)
 
 
-def _select(
-    embeddings: EmbeddingDataset, folder: Path, criterion: FilterScore, keep_fraction: float,
-    duplicates: DuplicateKind | None, duplicate_cosine: float, progress: bool | None,
-) -> Selection:  # fmt: skip
+def _open_embeddings(
+    data: str | Path | Source | EmbeddingDataset, folder: Path, config: FilterConfig
+) -> tuple[EmbeddingDataset, str]:
+    """Open the embeddings, or embed the data into `folder`/embeddings.
+
+    Returns:
+        The embeddings, and the path of their data.
+    """
+    if isinstance(data, str | Path) and has_embeddings(str(data)):
+        data = EmbeddingDataset.open(data)
+    if isinstance(data, EmbeddingDataset):
+        if options := config.embedding_options:
+            raise ValueError(f"{data.storage} is already embedded: leave out {', '.join(options)}")
+        return data, data.header.data
+    if isinstance(data, Source) and config.writes("shards"):
+        raise ValueError(
+            "a source in memory can't be opened again to write shards: pass the path of the data as data"
+        )
+    if config.rank_by == "inclusion" and config.variances == "trace":
+        requirement = get_criterion(config.rank_by).requirement
+        raise ValueError(f"rank_by inclusion needs {requirement}: leave out variances, or pass full")
+    if config.model is None:
+        raise ValueError(
+            f"{data} is not an embedding data set, so a model is needed to embed it: pass model (--model)"
+        )
+    embeddings = embed(config.model, data, folder / "embeddings", config.embedding)
+    return embeddings, embeddings.header.data if isinstance(data, Source) else str(data)
+
+
+def _select(embeddings: EmbeddingDataset, folder: Path, config: FilterConfig) -> Selection:
     """Compute the scores, the threshold among them, and the near-duplicates above it.
 
     Scores are cached in `folder`/scores; `folder` also holds the temporary file of the means while duplicates are
     searched.
     """
-    scores = cache_scores(embeddings, folder / "scores", progress)
-    threshold = _find_threshold(scores, criterion, keep_fraction, embeddings)
-    near_duplicates = None if duplicates is None else find_near_duplicates(
-        embeddings, scores, criterion, threshold, kind=duplicates, min_cosine=duplicate_cosine, temp_folder=folder
+    criterion = get_criterion(config.rank_by)
+    scores = cache_scores(embeddings, folder / "scores", config.progress)
+    threshold = _find_threshold(scores, criterion, config.keep_fraction, embeddings)
+    near_duplicates = None if config.duplicates is None else find_near_duplicates(
+        embeddings, scores, criterion, threshold, kind=config.duplicates, min_cosine=config.duplicate_cosine,
+        temp_folder=folder,
     )  # fmt: skip
     return Selection(scores, criterion, threshold, near_duplicates)
 
 
-def _check_arguments(
-    keep_fraction: float,
-    duplicates: str | None,
-    duplicate_cosine: float,
-    outputs: Sequence[str] | None,
-    shard_size: int,
-) -> None:
-    """Raise a ValueError if an argument of `filter_pairs` is invalid: before hours of work, not after."""
-    require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
-    if not 0 < duplicate_cosine <= 1:
-        raise ValueError(f"duplicate_cosine must be above 0 and at most 1, not {duplicate_cosine!r}")
-    require_positive_int(shard_size, "shard_size")
-    if duplicates is not None:
-        require_choice(duplicates, get_args(DuplicateKind), "duplicates")
-    for output in outputs or ():
-        require_choice(output, get_args(Output), "outputs")
-
-
-def _refuse_options(data: str, **options: object) -> None:
-    """Raise a ValueError if an option of embedding is set: on data that is already embedded it has no effect."""
-    if set_options := [name for name, value in options.items() if value is not None]:
-        raise ValueError(f"{data} is already embedded: leave out {', '.join(set_options)}")
-
-
-def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
-    """Return the model; raise a ValueError if it is None, since `source` is not embedded yet."""
-    if model is None:
-        raise ValueError(
-            f"{source} is not an embedding data set, so a model is needed to embed it: pass model (--model)"
-        )
-    return model
+def _identify_selection(
+    embeddings: EmbeddingDataset, counts: SelectionCounts, config: FilterConfig
+) -> dict[str, str | float | None]:
+    """What distinguishes the shards of this selection from those of another one."""
+    return {
+        "rank_by": config.rank_by,
+        "keep_fraction": config.keep_fraction,
+        "duplicates": config.duplicates,
+        "duplicate_cosine": config.duplicate_cosine if config.duplicates else None,
+        "identity": embeddings.header.identity,
+        "fingerprint": embeddings.header.fingerprint,
+        "digest": compute_fingerprint(*(embeddings.footer(part).digest for part in embeddings.part_indices)),
+        "shard_size": config.shard_size,
+        "kept": counts.kept,
+    }
 
 
 def _require_ground_truth_column(embeddings: EmbeddingDataset, column: str | None) -> None:
@@ -243,48 +181,62 @@ def _find_threshold(
 
 
 def _write_outputs(
-    outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset,
-    data: str | None, num_kept: int, shard_size: int, progress: bool | None,
-) -> Iterator[Path]:  # fmt: skip
+    folder: Path,
+    selection: Selection,
+    counts: SelectionCounts,
+    data: str,
+    embeddings: EmbeddingDataset,
+    config: FilterConfig,
+) -> Iterator[Path]:
     """Write each output into `folder`, and yield the path of each when it is complete.
 
     Args:
-        outputs: What to write; None: parquet, and ids if the samples have uids.
         folder: Folder of the filter.
         selection: The outcome of every sample.
+        counts: The number of kept samples.
+        data: The data, for shards.
         embeddings: Embeddings of these samples.
-        data: The data, for shards; None: as in the header of the embeddings.
-        num_kept: Number of kept samples.
-        shard_size: Samples per shard.
-        progress: Show a progress bar; None: if stderr is a terminal.
+        config: What to write.
     """
-    chosen = outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
+    chosen = config.outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
     if "ids" in chosen:
         yield write_datacomp_ids(folder / "ids.npy", selection)
     if "parquet" in chosen:
         yield write_parquet(folder / "subset.parquet", selection)
     if "shards" in chosen:
         write_shards(
-            folder / "shards", selection, embeddings, data=data or embeddings.header.data, num_kept=num_kept,
-            shard_size=shard_size, progress=progress,
+            folder / "shards", selection, embeddings, data=data, num_kept=counts.kept, shard_size=config.shard_size,
+            progress=config.progress,
         )  # fmt: skip
         yield folder / "shards"
 
 
-def _summarize_outcomes(selection: Selection, counts: FilterSummary, errors: ErrorCounts) -> dict[str, Any]:
-    """Make the part of filter.json about the result: counts, threshold, quantiles of scores, errors, cluster recall.
+def _summarize(
+    selection: Selection,
+    counts: SelectionCounts,
+    embeddings: EmbeddingDataset,
+    errors: ErrorCounts,
+    written: Sequence[str],
+    config: FilterConfig,
+) -> FilterSummary:
+    """Make the content of filter.json.
 
-    The threshold is the value of the criterion's column of the worst kept sample; None if nothing is kept, or if it is
-    infinite.
+    Args:
+        selection: The outcome of every sample.
+        counts: Number of samples by outcome.
+        embeddings: Embeddings of these samples.
+        errors: Samples that could not be embedded.
+        written: Names of the outputs.
+        config: How they were selected.
     """
-    score = selection.threshold.score
+    score, header = selection.threshold.score, embeddings.header
     # the score is sign * value; + 0.0 turns -0.0 into 0.0
-    value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score + 0.0
-    return {
-        "samples": counts.total,
-        "kept": counts.kept,
-        "threshold": value,
-        **counts.to_dict(),
-        "errors": dict(errors.reasons),
-        "cluster_recall": None if selection.duplicates is None else selection.duplicates.recall,
-    }
+    value = None if score is None or not np.isfinite(score) else float(selection.criterion.sign * score + 0.0)
+    return FilterSummary(
+        rank_by=config.rank_by, keep_fraction=config.keep_fraction, duplicates=config.duplicates,
+        duplicate_cosine=config.duplicate_cosine if config.duplicates else None, identity=header.identity,
+        fingerprint=header.fingerprint, data=header.data, model=header.model, samples=counts.total, kept=counts.kept,
+        threshold=value, outcomes=counts.name_outcomes(), quantiles=counts.compute_quantiles(),
+        ground_truth=counts.ground_truth, errors={str(reason): count for reason, count in errors.reasons.items()},
+        cluster_recall=None if selection.duplicates is None else selection.duplicates.recall, written=tuple(written),
+    )  # fmt: skip

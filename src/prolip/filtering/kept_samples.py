@@ -18,10 +18,12 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import Source
 from prolip.data.sources.tar import TarShards
 from prolip.data.sources.tar_format import SampleFiles, StreamReader, TarDamageError, iter_samples
-from prolip.data.sources.tar_stream import TarStream, UnreachableError, open_stream, redact_secrets
+from prolip.data.sources.tar_stream import TarStream
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.filtering.selection import Selection
 from prolip.preprocessing.images import read_image
+from prolip.storage.addresses import redact_secrets
+from prolip.storage.streams import UnreachableError, open_stream
 
 EXTENSIONS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 """Image formats that are copied; an image of another format is written as PNG."""

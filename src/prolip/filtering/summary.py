@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from prolip.choices import DuplicateKind, FilterCriterion
+from prolip.configs import build_dataclass
 from prolip.filtering.selection import OUTCOME_NAMES, PartFilterOutcomes, SampleOutcome, Selection
 
+VERSION = 1
+"""Version of filter.json. A file of another version is refused."""
 BINS = 4096
 """Bins of the histogram that quantiles are read from: their error is at most (max - min) / 4096."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -51,7 +56,7 @@ class GroundTruthAgreement:
 
 
 @dataclass(frozen=True, eq=False)
-class FilterSummary:
+class SelectionCounts:
     """Counts of a selection.
 
     Attributes:
@@ -74,16 +79,86 @@ class FilterSummary:
         """Number of all samples."""
         return sum(self.outcomes.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """The summary, ready for JSON."""
-        return {
-            "outcomes": {OUTCOME_NAMES[outcome]: count for outcome, count in self.outcomes.items()},
-            "quantiles": None if self.histogram is None else _compute_quantiles(self.histogram),
-            "ground_truth": None if self.ground_truth is None else asdict(self.ground_truth),
-        }
+    def name_outcomes(self) -> dict[str, int]:
+        """Number of samples by the name of the outcome."""
+        return {OUTCOME_NAMES[outcome]: count for outcome, count in self.outcomes.items()}
+
+    def compute_quantiles(self) -> dict[str, dict[str, float] | None] | None:
+        """Quantiles of the scores of kept and of dropped samples; None if no score is finite."""
+        return None if self.histogram is None else _compute_quantiles(self.histogram)
 
 
-def summarize_selection(selection: Selection, ground_truth: str | None = None) -> FilterSummary:
+@dataclass(frozen=True, kw_only=True)
+class FilterSummary:
+    """The content of filter.json: what was kept of which data, by which rule."""
+
+    version: int = VERSION
+    """Version of the file."""
+    rank_by: FilterCriterion
+    """The criterion."""
+    keep_fraction: float
+    """The fraction that was to be kept."""
+    duplicates: DuplicateKind | None
+    """Which near-duplicates were dropped."""
+    duplicate_cosine: float | None
+    """Minimum cosine of the means of near-duplicates; None: they were not searched."""
+    identity: str
+    """Hash of the model."""
+    fingerprint: str
+    """Fingerprint of the data."""
+    data: str
+    """The data."""
+    model: str
+    """Name or path of the model."""
+    samples: int
+    """Number of samples that were embedded."""
+    kept: int
+    """Number of kept samples."""
+    threshold: float | None
+    """Value of the criterion's column of the worst kept sample; None if nothing is kept, or if it is infinite."""
+    outcomes: dict[str, int]
+    """Number of samples by outcome."""
+    quantiles: dict[str, dict[str, float] | None] | None
+    """Quantiles of the scores of kept and of dropped samples; None if no score is finite."""
+    ground_truth: GroundTruthAgreement | None
+    """Agreement with a column of the data; None if it was not measured."""
+    errors: dict[str, int]
+    """Number of bad samples by reason."""
+    cluster_recall: dict[str, float | None] | None
+    """By what was compared (images, captions): the fraction of similar pairs that clusters find, None if all pairs were
+    compared; None if near-duplicates were not searched."""
+    written: tuple[str, ...]
+    """Names of the outputs in the folder."""
+
+    def to_json(self) -> str:
+        """The summary as JSON text, which `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str, name: str) -> FilterSummary:
+        """Read a summary.
+
+        Args:
+            text: Content of filter.json.
+            name: The file, for messages.
+
+        Returns:
+            The summary.
+
+        Raises:
+            ValueError: It has another version, or other values.
+        """
+        values = json.loads(text)
+        version = values.get("version") if isinstance(values, dict) else None
+        if version != VERSION:
+            raise ValueError(
+                f"{name} has version {version!r}, but this prolip reads version {VERSION}. Run `prolip filter` again."
+            )
+        summary: FilterSummary = build_dataclass(cls, values, name)
+        return summary
+
+
+def summarize_selection(selection: Selection, ground_truth: str | None = None) -> SelectionCounts:
     """Count outcomes and scores, in two passes: the first finds the range of the histogram that the second fills.
 
     Args:
@@ -97,7 +172,7 @@ def summarize_selection(selection: Selection, ground_truth: str | None = None) -
     for part in selection.iter_parts([] if ground_truth is None else [ground_truth]):
         counter.add(part)
     limits = None if counter.minimum > counter.maximum else (counter.minimum, counter.maximum)
-    return FilterSummary(
+    return SelectionCounts(
         counter.count_outcomes(),
         None if limits is None else _make_histogram(selection, limits),
         counter.compute_agreement(),

@@ -68,21 +68,21 @@ def build_header(filtered: FilterResult) -> PageHeader:
     """
     summary, counts = filtered.summary, filtered.counts
     metadata = (
-        ("data", summary["data"]),
-        ("model", summary["model"]),
+        ("data", summary.data),
+        ("model", summary.model),
         ("ranked by", filtered.selection.criterion.description),
-        ("fraction to keep", format_percentage(summary["keep_fraction"])),
+        ("fraction to keep", format_percentage(summary.keep_fraction)),
     )
     tiles = (
         HeadlineTile(label="Kept", value=f"{counts.kept:,}", description=f"of {counts.total:,} samples"),
         HeadlineTile(
             label="Threshold",
-            value=format_number(summary["threshold"]),
+            value=format_number(summary.threshold),
             description=f"the last {filtered.selection.criterion.name} that is kept",
         ),
         *(() if counts.ground_truth is None else _build_truth_tiles(counts.ground_truth)),
     )
-    percent = format_percentage(summary["keep_fraction"])
+    percent = format_percentage(summary.keep_fraction)
     subtitle = f"The best {percent} of the pairs by {filtered.selection.criterion.name}"
     return PageHeader(
         title="Filter",
@@ -222,7 +222,7 @@ def _build_scores_section(filtered: FilterResult) -> PageSection:
         partial(
             draw_histogram,
             histogram=histogram,
-            threshold=filtered.summary["threshold"],
+            threshold=filtered.summary.threshold,
             score_name=criterion.name,
         ),
         f"Histogram of {criterion.name}, with the threshold",

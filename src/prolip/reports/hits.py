@@ -10,11 +10,11 @@ from PIL import Image
 
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.header import DatasetHeader
-from prolip.embeddings.storage import open_storage
 from prolip.reports.originals import PLACEHOLDER, READ_ERRORS, OriginalImages
 from prolip.reports.sheets import SheetGroup, SheetItem, save_image_sheet, wrap_text
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.response import SearchResponse
+from prolip.storage.folders import open_storage
 
 ERROR_WIDTH, ERROR_LINES = 26, 4
 """Characters per line and number of lines of an error below an image."""

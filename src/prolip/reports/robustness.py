@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prolip.evaluation import paper_numbers
+from prolip.evaluation.robustness_result import (
+    AccuracyUncertainty,
+    OcclusionRow,
+    PGDMetrics,
+    RobustnessResult,
+)
 from prolip.reports import figures
 
 COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, "#8d5ea8", "#b8a020", figures.GRAY)
 MARKERS = "osD^vP"
 
+Quantity = Literal["accuracy", "uncertainty"]
+"""What a panel shows."""
 
-def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+
+def save_robustness_figure(result: RobustnessResult, out: Path) -> list[Path]:
     """Save a figure with one column per kind of perturbation, accuracy above uncertainty.
 
     Args:
-        result: Result of `evaluate_robustness`. A deterministic model has only accuracy.
+        result: The result. A deterministic model has only accuracy.
         out: Path without suffix.
 
     Returns:
@@ -26,7 +35,8 @@ def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     draws = _list_draw_functions(result)
     if not draws:
         return []
-    has_uncertainty = result["clean"]["uncertainty"] is not None
+    clean = result.clean.uncertainty
+    has_uncertainty = clean is not None
     with figures.figure_style():
         figure = figures.make_figure(3.9 * len(draws), 6.0 if has_uncertainty else 3.4)
         axes = figure.subplots(1 + has_uncertainty, len(draws), squeeze=False, sharex="col")
@@ -38,76 +48,75 @@ def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
                 axes[1][column].set_title("")
                 axes[0][column].set_xlabel("")
         axes[0][0].set_ylabel("accuracy, %")
-        if has_uncertainty:
+        if clean is not None:
             axes[1][0].set_ylabel("mean image uncertainty, tr Σ")
-            set_common_scale(axes[1], result["clean"]["uncertainty"])
+            set_common_scale(axes[1], clean.value)
         return figures.save_figure(figure, out)
 
 
-def _list_draw_functions(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
-    """Functions that draw a metric ("accuracy" or "uncertainty") on axes, one per perturbation that was evaluated."""
-    draws: list[Callable[[Any, str], None]] = []
-    if result["occlusion"]:
-        draws.append(lambda axes, metric: draw_occlusion(axes, result["occlusion"], metric))
-    if result["pgd"]:
-        draws.append(lambda axes, metric: draw_pgd(axes, result["pgd"], metric))
-    if result["corruptions"]:
-        draws.append(lambda axes, metric: _draw_corruptions(axes, result, metric))
+def _list_draw_functions(result: RobustnessResult) -> list[Callable[[Any, Quantity], None]]:
+    """Functions that draw a quantity on axes, one per perturbation that was evaluated."""
+    draws: list[Callable[[Any, Quantity], None]] = []
+    if result.occlusion:
+        draws.append(lambda axes, quantity: draw_occlusion(axes, result.occlusion, quantity))
+    if (pgd := result.pgd) is not None:
+        draws.append(lambda axes, quantity: draw_pgd(axes, pgd, quantity))
+    if result.corruptions:
+        draws.append(lambda axes, quantity: _draw_corruptions(axes, result, quantity))
     return draws
 
 
-def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
-    """Draw a metric against the occluded fraction, with the paper's accuracy.
+def draw_occlusion(axes: Any, rows: Sequence[OcclusionRow], quantity: Quantity) -> None:
+    """Draw a quantity against the occluded fraction, with the paper's accuracy.
 
     Args:
         axes: Matplotlib axes to draw on.
         rows: `occlusion` of the result.
-        metric: accuracy or uncertainty.
+        quantity: accuracy or uncertainty.
     """
-    x = [100 * row["fraction"] for row in rows]
-    axes.plot(x, _get_metric_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
-    if metric == "accuracy":
+    x = [100 * row.fraction for row in rows]
+    axes.plot(x, _get_values(rows, quantity), color=figures.BLUE, marker="o", label="this model")
+    if quantity == "accuracy":
         paper = [(percent, _get_paper_accuracy(paper_numbers.OCCLUSION, f"{percent:g} %")) for percent in x]
         _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
     axes.set(title="center occluded", xlabel="occluded area, %")
 
 
-def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
-    """Draw a metric against the number of PGD steps, with the paper's accuracy.
+def draw_pgd(axes: Any, pgd: PGDMetrics, quantity: Quantity) -> None:
+    """Draw a quantity against the number of PGD steps, with the paper's accuracy.
 
     Args:
         axes: Matplotlib axes to draw on.
         pgd: `pgd` of the result.
-        metric: accuracy or uncertainty.
+        quantity: accuracy or uncertainty.
     """
-    rows = pgd["rows"]
-    positions = range(len(rows))
-    axes.plot(positions, _get_metric_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
-    if metric == "accuracy":
+    positions = range(len(pgd.rows))
+    axes.plot(positions, _get_values(pgd.rows, quantity), color=figures.BLUE, marker="o", label="this model")
+    if quantity == "accuracy":
         paper = [
-            (position, _get_paper_accuracy(paper_numbers.PGD, str(row["steps"])))
-            for position, row in zip(positions, rows, strict=True)
+            (position, _get_paper_accuracy(paper_numbers.PGD, str(row.steps)))
+            for position, row in zip(positions, pgd.rows, strict=True)
         ]
         _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
     axes.set(
-        title=f"PGD, ε = {255 * pgd['epsilon']:.3g}/255, {pgd['images']} images",
+        title=f"PGD, ε = {255 * pgd.epsilon:.3g}/255, {pgd.n} images",
         xlabel="steps",
         xticks=list(positions),
-        xticklabels=[str(row["steps"]) for row in rows],
+        xticklabels=[str(row.steps) for row in pgd.rows],
     )
 
 
-def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None:
-    """Draw a metric (accuracy or uncertainty) against severity, one line per corruption, from the clean images on."""
-    for number, (kind, rows) in enumerate(result["corruptions"].items()):
-        x, y = [0, *(row["severity"] for row in rows)], _get_metric_values([result["clean"], *rows], metric)
+def _draw_corruptions(axes: Any, result: RobustnessResult, quantity: Quantity) -> None:
+    """Draw a quantity against severity, one line per corruption, from the clean images on."""
+    for number, (kind, rows) in enumerate(result.corruptions.items()):
+        x, y = [0, *(row.severity for row in rows)], _get_values([result.clean, *rows], quantity)
         axes.plot(
             x, y, color=COLORS[number % len(COLORS)], marker=MARKERS[number % len(MARKERS)],
             markersize=4.5, label=kind.replace("_", " "),
         )  # fmt: skip
     axes.set(title="corruptions (0: clean)", xlabel="severity")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    if metric == "accuracy":
+    if quantity == "accuracy":
         axes.legend(loc="best", fontsize=8, ncols=2, columnspacing=1.0, handlelength=1.5)
 
 
@@ -125,9 +134,11 @@ def _get_paper_accuracy(table: paper_numbers.PaperTable, row: str) -> float | No
     return None if value is None else 100 * value
 
 
-def _get_metric_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
-    """The metric of each row: accuracy in percent, uncertainty in its own unit."""
-    return [(100 if metric == "accuracy" else 1) * row[metric] for row in rows]
+def _get_values(rows: Sequence[AccuracyUncertainty], quantity: Quantity) -> list[float]:
+    """The quantity of each row: accuracy in percent, uncertainty in its own unit; 0 for a deterministic model."""
+    if quantity == "accuracy":
+        return [100 * row.accuracy.value for row in rows]
+    return [0.0 if row.uncertainty is None else row.uncertainty.value for row in rows]
 
 
 def set_common_scale(axes: Sequence[Any], clean: float) -> None:

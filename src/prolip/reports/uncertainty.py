@@ -12,7 +12,8 @@ import numpy as np
 from prolip.console import format_number
 from prolip.data.source import Source
 from prolip.data.sources.foreground import ForegroundImages
-from prolip.evaluation.regression import UNCERTAINTY
+from prolip.evaluation.examples import UncertaintyExample
+from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.reports import figures, sheets
 from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
@@ -28,19 +29,19 @@ MAX_TICKS = 6
 """More labels would overlap."""
 
 
-def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_uncertainty_figure(result: UncertaintyResult, out: Path) -> list[Path]:
     """Save one figure with a panel per analysis that the result holds.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
         Paths of the PNG and the SVG.
     """
-    panels: list[Callable[[Any, Mapping[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
-    panels += [draw_levels] if result["by_level"] is not None else []
-    panels += [draw_truth] if result["ambiguity"] is not None else []
+    panels: list[Callable[[Any, UncertaintyResult], None]] = [draw_histograms, draw_pairs, draw_lengths]
+    panels += [draw_levels] if result.by_level is not None else []
+    panels += [draw_truth] if result.ambiguity is not None else []
     panels += [draw_regression]
     columns = 3 if len(panels) > 4 else 2
     rows = math.ceil(len(panels) / columns)
@@ -52,13 +53,13 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: Path) -> list[Path]:
+def save_uncertainty_sheets(result: UncertaintyResult, source: Source, folder: Path) -> list[Path]:
     """Save sheets of the most and the least certain samples, of four corners, and of long but uncertain captions.
 
     A corner holds pairs with an extreme image and text: certain or uncertain, in all four combinations.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        result: The result.
         source: The data of the result; its images are read again.
         folder: Folder in which the sheets are written.
 
@@ -66,18 +67,18 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
         Paths of the PNGs and SVGs.
     """
     extremes = [
-        _make_sheet_group("Most uncertain images", result["uncertain_images"], source, ("image",)),
-        _make_sheet_group("Most certain images", result["certain_images"], source, ("image",)),
-        _make_sheet_group("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
-        _make_sheet_group("Most certain captions", result["certain_captions"], source, ("text",)),
+        _make_sheet_group("Most uncertain images", result.examples.uncertain_images, source, ("image",)),
+        _make_sheet_group("Most certain images", result.examples.certain_images, source, ("image",)),
+        _make_sheet_group("Most uncertain captions", result.examples.uncertain_captions, source, ("text",)),
+        _make_sheet_group("Most certain captions", result.examples.certain_captions, source, ("text",)),
     ]
     corners = [
         _make_sheet_group(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
-        for title, samples in result["corners"].items()
+        for title, samples in result.examples.corners.items()
     ]
     long_captions = [
-        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_describe_length_and_rank(entry)})")
-        for entry in result["long_uncertain_captions"]
+        (f"{example.text_uncertainty:.4f}", f"{example.caption}  ({_describe_length_and_rank(example)})")
+        for example in result.examples.long_uncertain_captions
     ]
     return [
         *sheets.save_image_sheet(folder / "most_and_least_certain", extremes),
@@ -138,45 +139,49 @@ def save_background_sheet(
 
 
 def _make_sheet_group(
-    title: str, samples: Sequence[dict[str, Any]], source: Source, note_names: Sequence[str]
+    title: str, samples: Sequence[UncertaintyExample], source: Source, note_names: Sequence[str]
 ) -> SheetGroup:
     """A group of a sheet: the samples with captions and numbers; images are read from the source.
 
     `note_names` lists the numbers below each image: "image" and "text" (uncertainties), "csd".
     """
-    notes = {
-        "image": "image {image_uncertainty:.4f}",
-        "text": "text {text_uncertainty:.4f}",
-        "csd": "CSD {csd:.3f}",
-    }
-    items = [
-        SheetItem(
-            image=read_sample_image(source, entry["index"]),
-            caption=entry["caption"],
-            notes=tuple(notes[name].format(**entry) for name in note_names),
+    items = []
+    for sample in samples:
+        notes = {
+            "image": f"image {sample.image_uncertainty:.4f}",
+            "text": f"text {sample.text_uncertainty:.4f}",
+            "csd": f"CSD {sample.csd:.3f}",
+        }
+        items.append(
+            SheetItem(
+                image=read_sample_image(source, sample.index),
+                caption=sample.caption,
+                notes=tuple(notes[name] for name in note_names),
+            )
         )
-        for entry in samples
-    ]
     return SheetGroup(title=title, items=items)
 
 
-def _describe_length_and_rank(entry: dict[str, Any]) -> str:
+def _describe_length_and_rank(example: UncertaintyExample) -> str:
     """Length and rank in uncertainty of a caption: "31 tokens, above 98.2 % of all captions"."""
-    fraction = int(1000 * entry["text_rank"]) / 10  # rounded down: only the most uncertain one is above 100 %
-    return f"{entry['length']} tokens, above {fraction:.1f} % of all captions"
+    fraction = int(1000 * example.text_rank) / 10  # rounded down: only the most uncertain one is above 100 %
+    return f"{example.length} tokens, above {fraction:.1f} % of all captions"
 
 
-def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_histograms(axes: Any, result: UncertaintyResult) -> None:
     """Draw histograms of the uncertainty of images and of texts.
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    edges = np.exp(result["histogram"]["edges"])  # bins are equal in log uncertainty
-    for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
-        counts = np.array(result["histogram"][name])
-        label = f"{name}s, mean {result[name]['mean']:.4g}"
+    edges = np.exp(result.histogram.edges)  # bins are equal in log uncertainty
+    for name, color, counts_of_bins, mean in (
+        ("images", figures.BLUE, result.histogram.image, result.image.mean),
+        ("texts", figures.ORANGE, result.histogram.text, result.text.mean),
+    ):
+        counts = np.array(counts_of_bins)
+        label = f"{name}, mean {mean:.4g}"
         axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.35, color=color, label=label)
         axes.stairs(counts / counts.sum(), edges, color=color, linewidth=1.0)
     axes.set_xscale("log")
@@ -187,36 +192,34 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_pairs(axes: Any, result: UncertaintyResult) -> None:
     """Draw the uncertainty of each caption against that of its image.
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    points = result["points"]
-    axes.scatter(
-        points["image"], points["text"], s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True
-    )
-    percent = 100 * result["text_above_own_image"]
+    points = result.points
+    axes.scatter(points.image, points.text, s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True)
+    percent = 100 * result.text_above_own_image.value
     axes.set(title=f"Pairs: text above image in {percent:.0f} %", ylabel="text uncertainty")
     axes.set(xlabel="image uncertainty")
     axes.locator_params(axis="x", nbins=5)
 
 
-def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_lengths(axes: Any, result: UncertaintyResult) -> None:
     """Draw quantiles of caption uncertainty by length in tokens.
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    bins = result["by_length"]["bins"]
-    middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
+    bins = result.by_length.bins
+    middle = [(entry.low + entry.high) / 2 for entry in bins]
 
-    def get_quantiles(key: str) -> list[float]:
+    def get_quantiles(name: str) -> list[float]:
         """The quantile of this name, one number per bin of lengths."""
-        return [entry[key] for entry in bins]
+        return [getattr(entry, name) for entry in bins]
 
     for low, high, alpha, label in (("q05", "q95", 0.15, "5 to 95 %"), ("q25", "q75", 0.3, "25 to 75 %")):
         axes.fill_between(
@@ -229,7 +232,7 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
             label=label,
         )
     axes.plot(middle, get_quantiles("median"), color=figures.ORANGE, marker="o", markersize=3, label="median")
-    rho = format_number(result["by_length"]["spearman"], ".2f")
+    rho = format_number(result.by_length.spearman, ".2f")
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
     lowest, highest = min(get_quantiles("q05")), max(get_quantiles("q95"))
@@ -238,53 +241,53 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_levels(axes: Any, result: UncertaintyResult) -> None:
     """Draw quantiles of caption uncertainty by level of generality.
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    levels = result["by_level"]["levels"]
+    levels = () if result.by_level is None else result.by_level.levels
     for position, entry in enumerate(levels):
-        axes.plot([position, position], [entry["q05"], entry["q95"]], color=figures.ORANGE, linewidth=1.2)
-        axes.plot([position, position], [entry["q25"], entry["q75"]], color=figures.ORANGE, linewidth=11, alpha=0.4,
+        axes.plot([position, position], [entry.q05, entry.q95], color=figures.ORANGE, linewidth=1.2)
+        axes.plot([position, position], [entry.q25, entry.q75], color=figures.ORANGE, linewidth=11, alpha=0.4,
                   solid_capstyle="butt")  # fmt: skip
     axes.plot(
-        range(len(levels)), [entry["median"] for entry in levels], "o-", color=figures.ORANGE, linewidth=0.8
+        range(len(levels)), [entry.median for entry in levels], "o-", color=figures.ORANGE, linewidth=0.8
     )
-    axes.set_xticks(range(len(levels)), [f"{entry['level']}\nn = {entry['n']:,}" for entry in levels])
+    axes.set_xticks(range(len(levels)), [f"{entry.level}\nn = {entry.n:,}" for entry in levels])
     axes.set(title="By level, general to specific", ylabel="text uncertainty")
     axes.margins(x=0.15)
 
 
-def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_truth(axes: Any, result: UncertaintyResult) -> None:
     """Draw caption uncertainty against the true log-ambiguity.
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    points = result["points"]
+    points = result.points
     with_truth = [
         (ambiguity, uncertainty)
-        for ambiguity, uncertainty in zip(points["log_ambiguity"], points["text"], strict=True)
+        for ambiguity, uncertainty in zip(points.log_ambiguity or (), points.text, strict=True)
         if ambiguity is not None
     ]
     truth, text = np.array(with_truth).reshape(-1, 2).T
     axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _compute_binned_medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
-    correlation = result["ambiguity"]
+    correlation = None if result.ambiguity is None else result.ambiguity.spearman
     axes.set(
-        title=f"Against the truth (ρ {format_number(correlation['spearman'], '.2f')})",
+        title=f"Against the truth (ρ {format_number(correlation, '.2f')})",
         ylabel="text uncertainty",
     )
     axes.set(xlabel="true log-ambiguity: specific ← → general")
     axes.legend(loc="best")
 
 
-def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
+def draw_regression(axes: Any, result: UncertaintyResult) -> None:
     """Draw R^2 of each target without and with uncertainty.
 
     The whisker is the confidence interval of the difference; β is the coefficient of log uncertainty in standard
@@ -292,18 +295,24 @@ def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Result of `analyze_uncertainty`.
+        result: The result.
     """
-    names = (("own_image", "rank of the\nown image"), ("ambiguity", "true\nambiguity"))
-    fits = [(title, result["regression"][name]) for name, title in names]
-    fits = [(title, fit) for title, fit in fits if fit is not None and fit["r2_with"] is not None]
+    comparisons = {
+        "rank of the\nown image": result.regression.own_image,
+        "true\nambiguity": result.regression.ambiguity,
+    }
+    fits = [
+        (title, comparison.fit)
+        for title, comparison in comparisons.items()
+        if comparison is not None and comparison.fit is not None
+    ]
     axes.set(title="What uncertainty adds", ylabel="R² on held-out captions")
     axes.set_xticks(range(len(fits)), [title for title, _ in fits])
     if not fits:
         axes.text(0.5, 0.5, "too few captions", ha="center", transform=axes.transAxes, color=figures.GRAY)
         return
     for position, (_, fit) in enumerate(fits):
-        without = fit["r2_without"]
+        without = fit.r2_without
         axes.bar(
             position - 0.2,
             without,
@@ -313,16 +322,15 @@ def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
         )
         axes.bar(
             position + 0.2,
-            fit["r2_with"],
+            fit.r2_with,
             0.38,
             color=figures.ORANGE,
             label="and uncertainty" if position == 0 else None,
         )
-        low, high = (without + value for value in fit["interval"])
+        low, high = without + fit.interval.low, without + fit.interval.high
         axes.plot([position + 0.2, position + 0.2], [low, high], color="#444", linewidth=1.2)
-        weight = fit["coefficients"][UNCERTAINTY]
         axes.annotate(
-            f"β {weight:+.2f}",
+            f"β {fit.uncertainty_coefficient:+.2f}",
             (position + 0.2, max(0, high)),
             (0, 3),
             textcoords="offset points",

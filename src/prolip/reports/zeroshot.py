@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prolip.console import format_number
 from prolip.data.source import Source
-from prolip.evaluation.metrics.confidence import CONFIDENCES, confidence_labels
+from prolip.evaluation.metrics.calibration import CalibrationMetrics
+from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidence
+from prolip.evaluation.zeroshot_result import (
+    ImageUncertainty,
+    OODHistograms,
+    SelectiveMetrics,
+    ZeroShotResult,
+)
 from prolip.reports import figures, sheets
 from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
@@ -21,11 +28,11 @@ Panel = Callable[[Any], None]
 """Draws on matplotlib axes."""
 
 
-def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
+def save_zeroshot_figure(result: ZeroShotResult, out: Path) -> list[Path]:
     """Save one figure with a panel per analysis that the result holds.
 
     Args:
-        result: Result of `evaluate_zeroshot`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
@@ -40,11 +47,11 @@ def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
+def save_confident_errors_sheet(result: ZeroShotResult, source: Source, out: Path) -> list[Path]:
     """Save a sheet of the wrong predictions with the highest confidence.
 
     Args:
-        result: Result of `evaluate_zeroshot`.
+        result: The result.
         source: The data of the result; its images are read again.
         out: Path without suffix.
 
@@ -53,11 +60,11 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
     """
     items = [
         SheetItem(
-            image=read_sample_image(source, entry["index"]),
-            caption=f"predicted {entry['predicted_class']}, true {entry['true_class']}",
-            notes=(f"confidence {entry['confidence']:.2f}",),
+            image=read_sample_image(source, error.index),
+            caption=f"predicted {error.predicted_class}, true {error.true_class}",
+            notes=(f"confidence {error.confidence:.2f}",),
         )
-        for entry in result["most_confident_errors"]
+        for error in result.most_confident_errors
     ]
     return (
         sheets.save_image_sheet(out, [SheetGroup(title="Most confident errors", items=items)])
@@ -66,60 +73,52 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
     )
 
 
-def _list_accuracy_panels(result: dict[str, Any]) -> list[Panel]:
+def _list_accuracy_panels(result: ZeroShotResult) -> list[Panel]:
     """Panels of calibration and of accuracy by uncertainty, if the result has them, and of selective prediction."""
     panels: list[Panel] = []
-    if calibration := result["calibration"]:
-        softmax = {kind: calibration["softmax"][kind] for kind in ("raw", "fitted")}
+    if calibration := result.calibration:
+        softmax = {"raw": calibration.softmax.raw.metrics, "fitted": calibration.softmax.fitted.metrics}
         panels.append(partial(draw_reliability, title="softmax over classes", curves=softmax))
-        if sigmoid := calibration["sigmoid"]:
-            labels = {
-                "raw": "raw",
-                "fitted": "fitted to all pairs",
-                "fitted_to_predictions": "fitted to predictions",
-            }
-            predicted = {name: sigmoid[kind]["predicted"] for kind, name in labels.items() if sigmoid[kind]}
+        if sigmoid := calibration.sigmoid:
+            predicted = {"raw": sigmoid.raw.predicted, "fitted to all pairs": sigmoid.fitted.predicted}
+            if sigmoid.fitted_to_predictions is not None:
+                predicted["fitted to predictions"] = sigmoid.fitted_to_predictions.predicted
             panels.append(partial(draw_reliability, title="match with the predicted class", curves=predicted))
-    panels.append(partial(draw_risk, selective=result["selective"], labels=_get_confidence_labels(result)))
-    if result["uncertainty"]:
-        panels.append(partial(draw_deciles, uncertainty=result["uncertainty"]))
+    panels.append(partial(draw_risk, selective=result.selective, labels=result.confidence_labels()))
+    if result.uncertainty is not None:
+        panels.append(partial(draw_deciles, uncertainty=result.uncertainty))
     return panels
 
 
-def _list_ood_panels(result: dict[str, Any]) -> list[Panel]:
+def _list_ood_panels(result: ZeroShotResult) -> list[Panel]:
     """Panels of out-of-distribution detection, one per confidence; [] without out-of-distribution data."""
-    ood = result["ood"] or {}
+    if result.ood is None:
+        return []
     return [
-        partial(_draw_ood_histograms, label=label, ood=ood[key])
-        for key, label in _get_confidence_labels(result).items()
-        if ood.get(key)
+        partial(_draw_ood_histograms, label=label, ood=histograms)
+        for confidence, label in result.confidence_labels().items()
+        if (histograms := result.ood.get(confidence)) is not None
     ]
 
 
-def _get_confidence_labels(result: dict[str, Any]) -> dict[str, str]:
-    """Label of each confidence, by its key; it depends on whether the logits have a bias, as those of a sigmoid."""
-    return confidence_labels(result["logits"]["bias"] is not None)
-
-
-def draw_reliability(axes: Any, title: str, curves: dict[str, Any]) -> None:
+def draw_reliability(axes: Any, title: str, curves: Mapping[str, CalibrationMetrics]) -> None:
     """Draw accuracy against confidence; the area of a dot grows with the number of its samples.
 
     Args:
         axes: Matplotlib axes to draw on.
         title: Title of the panel.
-        curves: By label of the probability, {ece, bins} of `calibration` of the result of `evaluate_zeroshot`.
+        curves: Metrics by label of the probability.
     """
     colors = (figures.ORANGE, figures.BLUE, figures.GREEN)
     axes.plot([0, 1], [0, 1], color=figures.GRAY, linewidth=0.9, linestyle="--")
     for (kind, curve), color in zip(curves.items(), colors, strict=False):  # two or three curves
-        columns = {key: [row[key] for row in curve["bins"]] for key in ("n", "confidence", "accuracy")}
-        largest = max(columns["n"])
-        axes.plot(columns["confidence"], columns["accuracy"], color=color, linewidth=1.3)
-        areas = [8 + 60 * n / largest for n in columns["n"]]
-        label = f"{kind}, ECE {curve['ece']:.3f}"
-        axes.scatter(
-            columns["confidence"], columns["accuracy"], areas, color, alpha=0.75, linewidths=0, label=label
-        )
+        confidence = [reliability.confidence for reliability in curve.bins]
+        accuracy = [reliability.accuracy for reliability in curve.bins]
+        largest = max(reliability.n for reliability in curve.bins)
+        areas = [8 + 60 * reliability.n / largest for reliability in curve.bins]
+        axes.plot(confidence, accuracy, color=color, linewidth=1.3)
+        label = f"{kind}, ECE {curve.ece:.3f}"
+        axes.scatter(confidence, accuracy, areas, color, alpha=0.75, linewidths=0, label=label)
     axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(-0.03, 1.03))
     # space for the legend above the curves
     axes.set(ylim=(-0.03, 1.42), yticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
@@ -128,51 +127,50 @@ def draw_reliability(axes: Any, title: str, curves: dict[str, Any]) -> None:
         handle.set_sizes([30])
 
 
-def draw_risk(axes: Any, selective: dict[str, Any], labels: dict[str, str]) -> None:
+def draw_risk(axes: Any, selective: SelectiveMetrics, labels: Mapping[Confidence, str]) -> None:
     """Draw the error rate against coverage, by each confidence.
 
     Args:
         axes: Matplotlib axes to draw on.
-        selective: `selective` of the result of `evaluate_zeroshot`.
-        labels: Label of each confidence, by its key.
+        selective: The curves.
+        labels: Label of each confidence.
     """
-    axes.axhline(selective["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
-    for key, label in labels.items():
-        if by_confidence := selective[key]:
-            curve = by_confidence["curve"]
-            text = f"{label}, AURC {by_confidence['aurc']:.3f}"
-            axes.plot(curve["coverage"], curve["risk"], color=COLORS[key], label=text)
+    axes.axhline(selective.error, color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
+    for confidence, label in labels.items():
+        if metrics := selective.get(confidence):
+            text = f"{label}, AURC {metrics.aurc:.3f}"
+            axes.plot(metrics.curve.coverage, metrics.curve.risk, color=COLORS[confidence], label=text)
     top = 1.45 * max(axes.get_ylim()[1], 0.05)  # space for the legend above the curves
     axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate")
     axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
     axes.legend(loc="upper left", handlelength=1.4)
 
 
-def draw_deciles(axes: Any, uncertainty: dict[str, Any]) -> None:
-    """Draw accuracy by decile of image uncertainty, with standard errors and the number of samples.
+def draw_deciles(axes: Any, uncertainty: ImageUncertainty) -> None:
+    """Draw accuracy by decile of image uncertainty, with 95 % intervals and the number of samples.
 
     Args:
         axes: Matplotlib axes to draw on.
-        uncertainty: `uncertainty` of the result of `evaluate_zeroshot`.
+        uncertainty: The deciles.
     """
-    rows = uncertainty["deciles"]
-    positions, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
-    errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]
+    deciles = uncertainty.deciles
+    positions, heights = [decile.index + 1 for decile in deciles], [decile.accuracy for decile in deciles]
+    errors = [[a.value - a.low for a in heights], [a.high - a.value for a in heights]]
     axes.errorbar(
-        positions, heights, errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3, capsize=2
-    )
-    low = max(0.0, min(height - error for height, error in zip(heights, errors, strict=True)))
-    high = min(1.0, max(height + error for height, error in zip(heights, errors, strict=True)))
+        positions, [a.value for a in heights], errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3,
+        capsize=2,
+    )  # fmt: skip
+    low, high = min(a.low for a in heights), max(a.high for a in heights)
     span = max(high - low, 0.1)  # at least 0.1: small differences must not look large
     axes.set(
         xticks=positions, xlabel="deciles of image uncertainty, low to high", ylabel="accuracy (n below)"
     )
     axes.set_ylim(low - 0.2 * span, high + 0.06 * span)  # space for the numbers of samples below the curve
-    for position, row in zip(positions, rows, strict=True):
+    for position, accuracy in zip(positions, heights, strict=True):
         axes.text(
-            position, low - 0.15 * span, _format_count(row["n"]), ha="center", fontsize=7.5, color="#444"
+            position, low - 0.15 * span, _format_count(accuracy.n), ha="center", fontsize=7.5, color="#444"
         )
-    correlation = uncertainty["correlation"]["deciles"]
+    correlation = uncertainty.correlation.deciles
     axes.set(title="accuracy by uncertainty" + ("" if correlation is None else f", r {correlation:+.2f}"))
 
 
@@ -181,18 +179,18 @@ def _format_count(count: int) -> str:
     return str(count) if count < 10_000 else f"{count / 1000:.0f}k"
 
 
-def _draw_ood_histograms(axes: Any, label: str, ood: dict[str, Any]) -> None:
-    """Draw histograms of a confidence in and out of distribution.
-
-    label: that of the confidence. ood: its entry of `ood` in the result of `evaluate_zeroshot`.
-    """
-    for kind, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
-        axes.stairs(ood[kind], ood["edges"], fill=True, color=color, alpha=0.45, label=kind.replace("_", "-"))
+def _draw_ood_histograms(axes: Any, label: str, ood: OODHistograms) -> None:
+    """Draw histograms of a confidence in and out of distribution. label: that of the confidence."""
+    for values, kind, color in (
+        (ood.in_distribution, "in-distribution", figures.BLUE),
+        (ood.out_of_distribution, "out-of-distribution", figures.ORANGE),
+    ):
+        axes.stairs(values, ood.edges, fill=True, color=color, alpha=0.45, label=kind)
     axes.set(
-        title=f"out of distribution: AUROC {ood['auroc']:.3f} by {label}",
+        title=f"out of distribution: AUROC {format_number(ood.auroc, '.3f')} by {label}",
         xlabel=label,
         ylabel="fraction of images",
     )
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)
-    axes.set_ylim(0, 1.2 * max(*ood["in_distribution"], *ood["out_of_distribution"]))
+    axes.set_ylim(0, 1.2 * max(*ood.in_distribution, *ood.out_of_distribution))

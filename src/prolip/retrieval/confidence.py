@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from prolip.embeddings.header import Modality
+from prolip.choices import Modality
 from prolip.gaussian import Gaussian
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from prolip.checks import require_choice, require_fraction, require_positive_int
-from prolip.embeddings.header import Modality
 from prolip.gaussian import Gaussian, check_gaussian
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.database import Database, Distance
 from prolip.retrieval.index.exact import ROUNDING, find_nearest_exact, split_by_query
@@ -19,14 +18,6 @@ from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
 from prolip.retrieval.index.vectors import make_query_vectors
 
-RankBy = Literal["csd", "cosine", "match"]
-"""csd: by the closed-form sampled distance. cosine: by the means alone. match: the order of csd, shown as
-probabilities."""
-RerankBy = Literal["inclusion", "containment"]
-"""By log inclusion, or by log containment, of the item in the query: the items that the query includes come first."""
-
-MAX_RESULTS = 100_000
-"""Largest k."""
 MIN_INDEXED_FRACTION = 0.05
 """If a smaller fraction of the rows passes a filter, all of them are compared: an index misses many of them, and takes
 about as long."""
@@ -34,54 +25,7 @@ HALF_ROUNDING = 1e-3
 """By how much the length of a float16 mean may be off: products and cosines then differ by as much."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchConfig:
-    """What to search for; `search` and `search_with_confidence` take the same.
-
-    Attributes:
-        k: Results per query.
-        rank_by: csd, cosine or match.
-        where: SQL on the database's columns: "uncertainty < 0.02 AND width > 256".
-        modality: Only images, or only texts. None: both (`search_with_confidence`: images if there are any).
-        max_uncertainty: A fraction: 0.9 keeps the most certain 90 % of the images, and of the texts. None: all.
-        rerank: Sort the candidates, which are the nearest by CSD, by this measure. None: no rerank.
-        candidates: How many are reranked. None: ten per result, at least 200.
-        exact: Compare with every item. Without an index that is done anyway.
-    """
-
-    k: int = 20
-    rank_by: RankBy = "csd"
-    where: str | None = None
-    modality: Modality | None = None
-    max_uncertainty: float | None = None
-    rerank: RerankBy | None = None
-    candidates: int | None = None
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise a ValueError if a value is impossible, or two options exclude each other."""
-        require_positive_int(self.k, "k", maximum=MAX_RESULTS)
-        require_choice(self.rank_by, get_args(RankBy), "rank_by")
-        if self.modality is not None:
-            require_choice(self.modality, get_args(Modality), "modality")
-        if self.rerank is not None:
-            if self.rank_by == "cosine":
-                raise ValueError(
-                    f"rank_by cosine and rerank {self.rerank} exclude each other: leave out one of them"
-                )
-            require_choice(self.rerank, get_args(RerankBy), "rerank")
-        if self.candidates is not None:
-            require_positive_int(self.candidates, "candidates")
-            if self.candidates < self.k:
-                raise ValueError(f"candidates ({self.candidates}) must be at least k ({self.k})")
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether the user excludes rows."""
-        return self.where is not None or self.max_uncertainty is not None
-
-
-def search(
+def search_gaussians(
     database: Database, queries: Gaussian, config: SearchConfig | None = None, *, null: Gaussian | None = None
 ) -> list[SearchHits]:
     """Find the k best items for each query, compared in float64.
@@ -92,7 +36,7 @@ def search(
     Args:
         database: What `prolip index` wrote.
         queries: (Q, D), of the database's model.
-        config: What to search for.
+        config: What to search for. Without a modality both are searched; model and device are not used.
         null: (1, D), the embedding of "", which includes everything a little. If it is given, only those candidates
             are results that the query includes more than null does, by log inclusion.
 
@@ -160,11 +104,10 @@ def _make_uncertainty_condition(database: Database, max_uncertainty: float | Non
     """Make the SQL for the most certain fraction of each modality; None: no limit.
 
     Raises:
-        ValueError: max_uncertainty is not in (0, 1], or the database has no quantiles.
+        ValueError: The database has no quantiles.
     """
     if max_uncertainty is None:
         return None
-    require_fraction(max_uncertainty, "max_uncertainty", exclude_zero=True)
     quantiles = database.settings.quantiles
     if not quantiles:
         raise ValueError(
@@ -296,6 +239,8 @@ def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, n
         raise ValueError(
             f"{header.model} was trained with a softmax and has no match probability: use rank_by csd or cosine"
         )
+    if config.only_included and null is None:
+        raise ValueError('only_included needs null, the embedding of ""')
     if null is not None and check_gaussian(null, "null").shape != (1, header.dim):
         raise ValueError(f"null must be one embedding, (1, {header.dim}), not {tuple(null.shape)}")
     needs_variances = config.rerank is not None or null is not None

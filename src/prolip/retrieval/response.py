@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from prolip.embeddings.header import Modality
+from PIL import Image
+
+from prolip.choices import Modality
+from prolip.configs import takes_config
 from prolip.embeddings.identity import model_identity
+from prolip.files import replace_nonfinite
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_confidence
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database
-from prolip.retrieval.query import SearchConfig, search
+from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 
 
@@ -39,19 +46,51 @@ class SearchResponse:
         """Whether a text searched images, or an image texts: only then is there a match probability."""
         return self.query_modality != self.target_modality
 
-    def to_dict(self) -> dict[str, Any]:
-        """The response, ready for JSON."""
-        return {
+    def to_json(self) -> str:
+        """The response as JSON text; numbers that are not finite are null."""
+        hits = [
+            {name: value for name, value in row.items() if name != "match" or self.is_cross_modal}
+            for row in self.hits.to_dicts()
+        ]
+        content = {
             "query": self.query,
             "query_modality": self.query_modality,
             "target_modality": self.target_modality,
             "method": self.hits.method,
             "confidence": asdict(self.confidence) | {"messages": self.confidence.describe()},
-            "hits": [
-                {name: value for name, value in row.items() if name != "match" or self.is_cross_modal}
-                for row in self.hits.to_dicts()
-            ],
+            "hits": hits,
         }
+        return json.dumps(replace_nonfinite(content), allow_nan=False)
+
+
+@takes_config(SearchConfig)
+def search(
+    database: str | Path | Database, query: str | Path | Image.Image, config: SearchConfig
+) -> SearchResponse:
+    """Search a database with a text or an image, and compute the confidence of the result.
+
+    Loads the model on every call. For many queries load it once (`load_database_model`) and pass their embeddings to
+    `search_with_confidence`, or to `search_gaussians` all at once.
+
+    Args:
+        database: What `prolip index` wrote, or its location.
+        query: A text (str), or an image (the Path of a file, or a PIL image).
+        config: What to search for; or its fields as keywords.
+
+    Returns:
+        The hits, best first, and the confidence.
+
+    Raises:
+        ValueError: The model can't be loaded or is another one, or the database lacks what the config asks for.
+    """
+    opened = database if isinstance(database, Database) else Database.open(database)
+    model = load_database_model(opened, config.model, config.device)
+    z = model.embed_texts(query) if isinstance(query, str) else model.embed_images(query)
+    name = "image" if isinstance(query, Image.Image) else str(query)
+    null = model.embed_texts("") if config.only_included else None
+    return search_with_confidence(
+        opened, name, z, "text" if isinstance(query, str) else "image", config, null=null
+    )
 
 
 def load_database_model(database: Database, name: str | None = None, device: str | None = None) -> ProLIP:
@@ -101,14 +140,14 @@ def search_with_confidence(
         name: The query as it is printed: a text, or the path of an image.
         query: (1, D).
         query_modality: image or text.
-        config: As for `search`; without a modality images are searched if there are any, else texts.
-        null: As for `search`.
+        config: As for `search_gaussians`; without a modality images are searched if there are any, else texts.
+        null: As for `search_gaussians`.
 
     Returns:
         The hits and the confidence.
 
     Raises:
-        ValueError: `query` is not one embedding, or `search` can't do what the config asks for.
+        ValueError: `query` is not one embedding, or `search_gaussians` can't do what the config asks for.
     """
     config = SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
@@ -127,12 +166,13 @@ def search_with_confidence(
         rank_by="csd" if config.rank_by == "cosine" else config.rank_by,
         rerank=None,
         candidates=None,
+        only_included=False,
     )
-    (nearest,) = search(database, query, nearest_config)
+    (nearest,) = search_gaussians(database, query, nearest_config)
     if config == replace(nearest_config, k=config.k) and null is None:  # one search serves both
         hits = nearest.head(config.k)
     else:
-        (hits,) = search(database, query, config, null=null)
+        (hits,) = search_gaussians(database, query, config, null=null)
     confidence = compute_confidence(database, query[0], nearest, query_modality)
     if confidence.match is not None and hits.match is not None and len(hits):
         # the match probability is that of the result that is shown first

@@ -12,8 +12,8 @@ from prolip.data.base_loader import BaseLoader
 from prolip.data.batch import Batch
 from prolip.data.combined_loader import CombinedLoader
 from prolip.data.order import derive_seed
-from prolip.data.sources.tar_stream import redact_secrets
 from prolip.model.prolip import ProLIP
+from prolip.storage.addresses import redact_secrets
 from prolip.training.config import Stage, TrainConfig
 from prolip.training.data_setup import make_loader
 

@@ -18,10 +18,11 @@ from prolip.data.order import apportion, count_per_block
 from prolip.data.sample import BadSampleError
 from prolip.data.source import Source
 from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES
-from prolip.data.sources.tar_stream import TarStream, redact_secrets
+from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.storage.addresses import redact_secrets
 from prolip.training.config import DataConfig, TrainConfig
 
 
@@ -57,8 +58,8 @@ def make_loader(
     specs = source or config.data.source
     if not specs:
         raise ValueError(
-            "there is no data to train on: set data.source, for example data.source='shards/{00000..00999}.tar', "
-            "data.source=pairs.csv or data.source=scenes:simple (docs/data.md)"
+            "there is no data to train on: set --data.source, for example to 'shards/{00000..00999}.tar', "
+            "pairs.csv or scenes:simple (docs/data.md)"
         )
     if config.batch_size % world_size:
         raise ValueError(
@@ -246,7 +247,7 @@ def _make_preprocessor(data: DataConfig, model: ProLIP) -> Preprocessor:
 def _get_tokenizer(model: ProLIP) -> Tokenizer:
     """The model's tokenizer; a ValueError if it has none."""
     if model.tokenizer is None:
-        raise ValueError("the model has no tokenizer to train with: set model.tokenizer")
+        raise ValueError("the model has no tokenizer to train with: set --model.tokenizer")
     return model.tokenizer
 
 

@@ -105,7 +105,7 @@ def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> Non
     weights = module.state_dict() | (ema.tensors() if ema is not None else {})
     # one by one: the full tensors of a sharded model may not fit on a GPU together
     tensors = {name: _gather_on_rank_zero(value) for name, value in weights.items()}
-    on_rank_zero(lambda: atomic_write_folder(folder, extract_model(module, tensors).save))
+    on_rank_zero(lambda: atomic_write_folder(folder, extract_model(module, tensors).save_pretrained))
 
 
 def _gather_on_rank_zero(value: Tensor) -> Tensor:
@@ -170,5 +170,5 @@ def export_checkpoint(source: Path, out: Path) -> Path:
         # the averages are read into the same tensors, over the weights
         ema_names = checkpointing.list_tensor_names(path, "ema.")
         checkpointing.load_checkpoint(path, {f"ema.{name}": tensors[name] for name in ema_names})
-    atomic_write_folder(out, extract_model(module, tensors).save)
+    atomic_write_folder(out, extract_model(module, tensors).save_pretrained)
     return out

@@ -14,9 +14,9 @@ from torch import Tensor
 from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.data.open import is_generated
-from prolip.data.sources.tar_stream import redact_secrets
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
+from prolip.storage.addresses import redact_secrets
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.checkpointer import Checkpointer
@@ -444,14 +444,14 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
     used = [name for name in probabilistic_terms if any(getattr(objective, name) for objective in objectives)]
     if used:
         raise ValueError(
-            f"the model has no variances (model.uncertainty=none), but the objective has {', '.join(used)}. Set "
-            f"{' '.join(f'objective.{name}=0' for name in used)}, and objective.clip=1 or objective.siglip=1"
+            f"the model has no variances (model.uncertainty is none), but the objective has {', '.join(used)}. Set "
+            f"{' '.join(f'--objective.{name} 0' for name in used)}, and --objective.clip 1 or --objective.siglip 1"
         )
     metric = config.checkpoint.best_metric
     if config.held_out.source is not None and str(metric).endswith(("uncertainty", "above_image")):
         raise ValueError(
-            f"checkpoint.best_metric={metric} needs variances, which the model doesn't have: set "
-            "checkpoint.best_metric=held_out/r1 or checkpoint.best_metric=None"
+            f"checkpoint.best_metric {metric} needs variances, which the model doesn't have: set "
+            "--checkpoint.best-metric to held_out/r1 or None"
         )
 
 
@@ -462,13 +462,13 @@ def _warn_of_generated_defaults(config: TrainConfig) -> None:
     tokenizer, held_out = config.model.tokenizer, config.held_out.source
     if tokenizer is not None and is_generated(f"{tokenizer}:"):
         log.warning(
-            "model.tokenizer=%s is made for generated data and splits most other words into letters: set "
-            "model.tokenizer to one that fits your captions",
+            "model.tokenizer %s is made for generated data and splits most other words into letters: set "
+            "--model.tokenizer to one that fits your captions",
             tokenizer,
         )
     if held_out is not None and is_generated(held_out):
         log.warning(
-            "held_out.source is %s, not your data: set held_out.source to data of your own, or to None",
+            "held_out.source is %s, not your data: set --held-out.source to data of your own, or to None",
             held_out,
         )
 

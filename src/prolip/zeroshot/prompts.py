@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prolip.data.sources.labeled import CLASS_PLACEHOLDER, check_templates
+from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.embeddings.embedder import Embedder
 from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance, pool
@@ -57,7 +58,7 @@ def embed_class_prompts(
     return embed_prompts(embedder, class_names, templates)
 
 
-def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Sequence[str]) -> Gaussian:
+def embed_prompts(embedder: BaseEmbedder, class_names: Sequence[str], templates: Sequence[str]) -> Gaussian:
     """Embed the prompts of every class.
 
     Args:
@@ -74,7 +75,7 @@ def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Seq
 
 
 def embed_classes(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     class_names: Sequence[str],
     templates: Sequence[str],
     variance: PooledVariance = "average",

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.evaluation.metrics import bins
+from prolip.evaluation.result import Proportion
 
 
 @given(st.integers(1, 60), st.integers(1, 12))
@@ -31,36 +32,37 @@ def test_deciles_are_means_of_sorted_values(generator):
     correct = correct < uncertainty
     rows = bins.accuracy_by_uncertainty(correct, uncertainty)
     order = uncertainty.argsort().reshape(10, 10)
-    assert [row["n"] for row in rows] == [10] * 10
-    assert [row["accuracy"] for row in rows] == pytest.approx(correct[order].double().mean(1).tolist())
-    assert [row["uncertainty"] for row in rows] == pytest.approx(uncertainty[order].mean(1).tolist())
+    assert [row.accuracy.n for row in rows] == [10] * 10
+    assert [row.accuracy.value for row in rows] == pytest.approx(correct[order].double().mean(1).tolist())
+    assert [row.uncertainty for row in rows] == pytest.approx(uncertainty[order].mean(1).tolist())
     found = bins.accuracy_correlations(correct, uncertainty)
-    wanted = scipy.stats.pearsonr(range(10), [row["accuracy"] for row in rows])[0]
-    assert found["deciles"] == pytest.approx(wanted)
-    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(uncertainty, correct)[0])
-    assert found["point_biserial"] == pytest.approx(scipy.stats.pointbiserialr(correct, uncertainty)[0])
-    assert found["deciles"] > 0.8 > found["spearman"] > 0.2, "averages hide what varies within"
+    wanted = scipy.stats.pearsonr(range(10), [row.accuracy.value for row in rows])[0]
+    assert found.deciles == pytest.approx(wanted)
+    assert found.spearman == pytest.approx(scipy.stats.spearmanr(uncertainty, correct)[0])
+    assert found.point_biserial == pytest.approx(scipy.stats.pointbiserialr(correct, uncertainty)[0])
+    assert found.deciles > 0.8 > found.spearman > 0.2, "averages hide what varies within"
 
 
 def test_the_remainder_is_spread():
     rows = bins.accuracy_by_uncertainty(torch.ones(23).bool(), torch.arange(23.0))
-    assert sum(row["n"] for row in rows) == 23
-    assert {row["n"] for row in rows} == {2, 3}
+    assert sum(row.accuracy.n for row in rows) == 23
+    assert {row.accuracy.n for row in rows} == {2, 3}
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_few_samples_leave_bins_out(n):
     rows = bins.accuracy_by_uncertainty(torch.ones(n).bool(), torch.arange(float(n)))
-    assert [row["n"] for row in rows] == [1] * n
-    assert bins.accuracy_correlations(torch.ones(n).bool(), torch.arange(float(n)))["deciles"] is None
+    assert [row.accuracy.n for row in rows] == [1] * n
+    assert bins.accuracy_correlations(torch.ones(n).bool(), torch.arange(float(n))).deciles is None
 
 
 def test_constant_uncertainty_is_one_bin_and_correlates_with_nothing():
     correct = torch.tensor([True, False, True])
-    assert bins.accuracy_by_uncertainty(correct, torch.full((3,), 0.1)) == [
-        {"bin": 0, "n": 3, "uncertainty": pytest.approx(0.1), "accuracy": pytest.approx(2 / 3)}
-    ]
-    assert set(bins.accuracy_correlations(correct, torch.full((3,), 0.1)).values()) == {None}
+    assert bins.accuracy_by_uncertainty(correct, torch.full((3,), 0.1)) == (
+        bins.AccuracyBin(index=0, uncertainty=pytest.approx(0.1), accuracy=Proportion.from_mean(2 / 3, 3)),
+    )
+    found = bins.accuracy_correlations(correct, torch.full((3,), 0.1))
+    assert found == bins.AccuracyCorrelations(deciles=None, spearman=None, point_biserial=None)
 
 
 def test_nan_has_no_bin():

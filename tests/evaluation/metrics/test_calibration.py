@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -39,7 +40,7 @@ def test_ece_of_equal_mass_is_the_loop(generator):
     wanted = (correct[order].double().mean(1) - confidence[order].mean(1)).abs().mean().item()
     assert cal.expected_calibration_error(confidence, correct, 9, "mass") == pytest.approx(wanted)
     rows = cal.bin_by_confidence(confidence, correct, 9, "mass").to_rows()
-    assert [row["n"] for row in rows] == [10] * 9
+    assert [row.n for row in rows] == [10] * 9
 
 
 @pytest.mark.parametrize("by", ["width", "mass"])
@@ -56,7 +57,7 @@ def test_parts_add_up(generator):
         p[123:], chance[123:] < 0.5
     )
     assert parts.error == pytest.approx(cal.bin_by_confidence(p, chance < 0.5).error)
-    assert sum(row["n"] for row in parts.to_rows()) == 500
+    assert sum(row.n for row in parts.to_rows()) == 500
 
 
 @pytest.fixture
@@ -69,19 +70,19 @@ def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
     similarities, labels = task
     p = torch.softmax(1.7 * similarities.double(), 1)
     found = cal.softmax_calibration(similarities, labels, 1.7)
-    assert found["log_loss"] == pytest.approx(log_loss(labels, p, labels=range(6)))
+    assert found.log_loss == pytest.approx(log_loss(labels, p, labels=range(6)))
     one_hot = torch.nn.functional.one_hot(labels, 6)
-    assert found["brier"] == pytest.approx((p - one_hot).square().sum(1).mean().item())
+    assert found.brier == pytest.approx((p - one_hot).square().sum(1).mean().item())
     confidence, predicted = p.max(1)
-    assert found["ece"] == pytest.approx(cal.expected_calibration_error(confidence, predicted == labels))
-    assert found["ece_mass"] == pytest.approx(
+    assert found.ece == pytest.approx(cal.expected_calibration_error(confidence, predicted == labels))
+    assert found.ece_mass == pytest.approx(
         cal.expected_calibration_error(confidence, predicted == labels, binning="mass")
     )
-    assert sum(row["n"] for row in found["bins"]) == 80
+    assert sum(row.n for row in found.bins) == 80
     monkeypatch.setattr(cal, "_num_rows_per_block", lambda _: 7)
     blocks = cal.softmax_calibration(similarities, labels, 1.7)
-    assert [blocks[key] for key in ("ece", "brier", "log_loss")] == pytest.approx(
-        [found[key] for key in ("ece", "brier", "log_loss")]
+    assert (blocks.ece, blocks.brier, blocks.log_loss) == pytest.approx(
+        (found.ece, found.brier, found.log_loss)
     )
 
 
@@ -89,28 +90,27 @@ def test_losses_of_pairs_are_scikit_learns(task, monkeypatch):
     similarities, labels = task
     p = cal.pair_probabilities(similarities, 1.7, -0.6)
     match = torch.nn.functional.one_hot(labels, 6).bool()
-    found = cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)
-    assert found["pairs"]["log_loss"] == pytest.approx(log_loss(match.flatten(), p.flatten()))
-    assert found["pairs"]["brier"] == pytest.approx(brier_score_loss(match.flatten(), p.flatten()))
-    assert found["pairs"]["ece"] == pytest.approx(
-        cal.expected_calibration_error(p.flatten(), match.flatten())
-    )
+    on_predictions, pairs = cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)
+    assert pairs.log_loss == pytest.approx(log_loss(match.flatten(), p.flatten()))
+    assert pairs.brier == pytest.approx(brier_score_loss(match.flatten(), p.flatten()))
+    assert pairs.ece == pytest.approx(cal.expected_calibration_error(p.flatten(), match.flatten()))
     best, predicted = p.max(1)
     right = predicted == labels
-    assert found["predicted"]["log_loss"] == pytest.approx(log_loss(right, best))
-    assert found["predicted"]["brier"] == pytest.approx(brier_score_loss(right, best))
-    assert found["predicted"]["ece"] == pytest.approx(cal.expected_calibration_error(best, right))
+    assert on_predictions.log_loss == pytest.approx(log_loss(right, best))
+    assert on_predictions.brier == pytest.approx(brier_score_loss(right, best))
+    assert on_predictions.ece == pytest.approx(cal.expected_calibration_error(best, right))
     monkeypatch.setattr(cal, "_num_rows_per_block", lambda _: 7)
-    assert cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)["pairs"] == pytest.approx(found["pairs"])
+    _, blocks = cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)
+    assert dataclasses.asdict(blocks) == pytest.approx(dataclasses.asdict(pairs))
 
 
 def test_saturated_logits_have_finite_losses():
     similarities, labels = torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([0, 1])
     found = cal.softmax_calibration(similarities, labels, 1e5)
-    assert found["log_loss"] == pytest.approx(1e5)
-    pairs = cal.sigmoid_calibration(similarities, labels, 1e5, 0.0)["pairs"]
-    assert pairs["log_loss"] == pytest.approx(5e4)
-    assert math.isfinite(pairs["ece"])
+    assert found.log_loss == pytest.approx(1e5)
+    _, pairs = cal.sigmoid_calibration(similarities, labels, 1e5, 0.0)
+    assert pairs.log_loss == pytest.approx(5e4)
+    assert math.isfinite(pairs.ece)
 
 
 def test_bad_input_is_reported():

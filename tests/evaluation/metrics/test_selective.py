@@ -83,10 +83,10 @@ def test_curves_are_thinned_and_end_at_full_coverage(n, points, generator):
     correct, confidence = torch.rand(2, n, generator=generator)
     curve = selective.sample_risk_coverage(correct > 0.5, confidence)
     coverage, risk = selective.risk_coverage(correct > 0.5, confidence)
-    assert len(curve["coverage"]) == len(curve["risk"]) == points
-    assert curve["coverage"][-1] == 1.0
-    assert curve["risk"][-1] == pytest.approx(risk[-1].item())
-    assert set(curve["coverage"]) <= set(coverage.tolist())
+    assert len(curve.coverage) == len(curve.risk) == points
+    assert curve.coverage[-1] == 1.0
+    assert curve.risk[-1] == pytest.approx(risk[-1].item())
+    assert set(curve.coverage) <= set(coverage.tolist())
 
 
 def test_nan_can_not_be_ranked():

@@ -4,26 +4,14 @@ import pytest
 
 from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
 from prolip.retrieval.traversal.api import CaptionPath, CaptionStep
+from tests.reports.page.uncertainty_results import (
+    make_ambiguity,
+    make_comparison,
+    make_levels,
+    make_regressions,
+)
 
 REVERSED = "opposite to the expectation"
-
-
-def levels(*medians):
-    entries = [{"level": level, "median": median} for level, median in enumerate(medians)]
-    return {"levels": entries, "spearman": -0.5}
-
-
-def truth(value):
-    return {"spearman": value, "within_length": {"mean": value}}
-
-
-def fit(weight):
-    return {
-        "r2_with": 0.4,
-        "difference": 0.2,
-        "interval": [0.1, 0.3],
-        "coefficients": {"log uncertainty": weight},
-    }
 
 
 def rows(first, last):
@@ -42,15 +30,14 @@ def prompts(gain):
 
 PAIRS = {
     "modalities": [
-        uncertainty.describe_modalities({"image": {"mean": image}, "text": {"mean": text}})
-        for image, text in ((1, 2), (2, 1))
+        uncertainty.describe_modalities(image, text) for image, text in ((1, 2), (2, 1))
     ],
-    "pairs": [uncertainty.describe_pairs({"text_above_own_image": fraction}) for fraction in (0.9, 0.1)],
-    "length": [uncertainty.describe_length({"by_length": {"spearman": rho}}) for rho in (-0.5, 0.5)],
-    "levels": [uncertainty.describe_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
-    "truth": [uncertainty.describe_truth(truth(rho)) for rho in (0.6, -0.6)],
+    "pairs": [uncertainty.describe_pairs(fraction) for fraction in (0.9, 0.1)],
+    "length": [uncertainty.describe_length(rho) for rho in (-0.5, 0.5)],
+    "levels": [uncertainty.describe_levels(make_levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
+    "truth": [uncertainty.describe_truth(make_ambiguity(rho, rho)) for rho in (0.6, -0.6)],
     "regression": [
-        uncertainty.describe_regression({"own_image": None, "ambiguity": fit(weight)})
+        uncertainty.describe_regression(make_regressions(ambiguity=make_comparison(0.2, weight)))
         for weight in (0.3, -0.3)
     ],
     "training": [curves.describe_uncertainty(image, text) for image, text in ((1, 2), (2, 1))],

@@ -3,30 +3,30 @@
 import pytest
 
 from prolip.reports.page import uncertainty
-
-
-def levels(*medians):
-    text = [{"level": level, "median": median} for level, median in enumerate(medians)]
-    return {"levels": text, "spearman": -0.5}
+from tests.reports.page.uncertainty_results import (
+    make_ambiguity,
+    make_comparison,
+    make_levels,
+    make_regressions,
+)
 
 
 def test_describe_levels_names_levels_out_of_order():
-    text = uncertainty.describe_levels(levels(3, 1, 2))
+    text = uncertainty.describe_levels(make_levels(3, 1, 2))
     assert "2 above 1" in text
     assert "opposite" not in text
-    assert "only one level" in uncertainty.describe_levels(levels(3))
-    assert "anything was learned" in uncertainty.describe_levels(levels(3, 2, 1), [-0.6, 0.1])
+    assert "only one level" in uncertainty.describe_levels(make_levels(3))
+    assert "anything was learned" in uncertainty.describe_levels(make_levels(3, 2, 1), [-0.6, 0.1])
     assert "ρ −0.50; untrained models: −0.20 to +0.10." in uncertainty.describe_levels(
-        levels(3, 2, 1), [-0.2, 0.1]
+        make_levels(3, 2, 1), [-0.2, 0.1]
     )
 
 
 def test_descriptions_report_untrained_models_that_do_as_well():
-    result = {"text_above_own_image": 0.95}
-    assert "anything was learned" in uncertainty.describe_pairs(result, [0.94])
-    assert "anything was learned" not in uncertainty.describe_pairs(result, [0.4])
-    assert "40.0\u00a0%" in uncertainty.describe_pairs(result, [0.4])
-    truth = {"spearman": 0.6, "within_length": {"mean": None}}
+    assert "anything was learned" in uncertainty.describe_pairs(0.95, [0.94])
+    assert "anything was learned" not in uncertainty.describe_pairs(0.95, [0.4])
+    assert "40.0\u00a0%" in uncertainty.describe_pairs(0.95, [0.4])
+    truth = make_ambiguity(0.6)
     assert "untrained models: +0.17." in uncertainty.describe_truth(truth, [0.17])
     assert "anything was learned" in uncertainty.describe_truth(truth, [-0.3, 0.55])
     assert "anything was learned" not in uncertainty.describe_truth(truth, [-0.9, 0.17])
@@ -34,18 +34,16 @@ def test_descriptions_report_untrained_models_that_do_as_well():
 
 @pytest.mark.parametrize(("fresh", "is_close"), [(-0.6, True), (0.6, False), (-0.1, False)])
 def test_describe_length_compares_with_untrained(fresh, is_close):
-    text = uncertainty.describe_length({"by_length": {"spearman": -0.5}}, [0.0, fresh])
+    text = uncertainty.describe_length(-0.5, [0.0, fresh])
     assert ("anything was learned" in text) == is_close
 
 
 def test_describe_regression_reports_insignificant_gain():
-    fit = {"r2_with": 0.1, "difference": 0.01, "coefficients": {"log uncertainty": -0.3}}
-    text = uncertainty.describe_regression(
-        {"own_image": {**fit, "interval": [-0.02, 0.04]}, "ambiguity": None}
-    )
+    fit = make_comparison(0.01, weight=-0.3, interval=(-0.02, 0.04))
+    text = uncertainty.describe_regression(make_regressions(fit))
     assert "+0.01 (not significant)" in text
     assert "opposite" not in text
 
 
 def test_describe_regression_is_empty_without_fit():
-    assert uncertainty.describe_regression({"own_image": {"r2_with": None}, "ambiguity": None}) == ""
+    assert uncertainty.describe_regression(make_regressions()) == ""

@@ -2,27 +2,52 @@
 
 import pytest
 
+from prolip.evaluation.metrics.selective import RiskCurve
+from prolip.evaluation.result import Proportion
+from prolip.evaluation.zeroshot_result import ConfidenceMetrics, SelectiveMetrics, ZeroShotResult
 from prolip.reports.page import zeroshot
 from tests.reports.page.test_descriptions import prompts
+
+
+def ranked(aurc):
+    curve = RiskCurve(coverage=(1.0,), risk=(0.3,))
+    return ConfidenceMetrics(aurc=aurc, excess_aurc=aurc, auroc=0.5, curve=curve)
+
+
+def make_result(top1, num_classes):
+    """A result of 100 images, as far as its description reads it."""
+    return ZeroShotResult(
+        data="photos", n=100, rank_by="csd", seed=0, num_classes=num_classes, num_empty_classes=0,
+        logit_scale=10.0, logit_bias=None, top1=Proportion.from_mean(top1, 100),
+        top5=Proportion.from_mean(0.9, 100) if num_classes >= 5 else None, mean_per_class_recall=top1,
+        uncertainty=None, calibration=None, ood=None,
+        selective=SelectiveMetrics(
+            error=1 - top1, oracle_aurc=0.0, uncertainty=None, match=ranked(0.1), max_softmax=ranked(0.2)
+        ),
+    )  # fmt: skip
+
 
 NAMES = {"uncertainty": "image uncertainty", "match": "match", "max_softmax": "softmax"}
 
 
 def test_describe_accuracy_compares_with_chance_and_untrained():
-    result = {"top1": 0.3, "top5": 0.9, "n": 100, "classes": 10}
+    result = make_result(top1=0.3, num_classes=10)
     assert "no better" not in zeroshot.describe_accuracy(result, [0.1])
     assert "no better" in zeroshot.describe_accuracy(result, [0.3])
-    assert "no better" in zeroshot.describe_accuracy({**result, "top1": 0.1}, [])
+    assert "no better" in zeroshot.describe_accuracy(make_result(top1=0.1, num_classes=10), [])
+    assert "top 5" in zeroshot.describe_accuracy(result, [])
 
 
 def test_describe_accuracy_omits_top5_for_few_classes():
-    assert "top 5" not in zeroshot.describe_accuracy({"top1": 0.9, "top5": None, "n": 100, "classes": 2}, [])
+    assert "top 5" not in zeroshot.describe_accuracy(make_result(top1=0.9, num_classes=2), [])
 
 
 @pytest.mark.parametrize(("own", "is_chance"), [(0.35, True), (0.2, False)])
 def test_describe_risk_reports_useless_uncertainty(own, is_chance):
-    parts = {"error": 0.3, "uncertainty": {"aurc": own}, "match": {"aurc": 0.1}, "max_softmax": None}
-    text = zeroshot.describe_risk(parts, NAMES)
+    selective = SelectiveMetrics(
+        error=0.3, oracle_aurc=0.0, uncertainty=ranked(own), match=ranked(0.1), max_softmax=ranked(0.2)
+    )
+    text = zeroshot.describe_risk(selective, NAMES)
     assert ("no better than chance" in text) == is_chance
     assert "match ranks predictions best" in text
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index import build as module
 from prolip.retrieval.index.append import append_embeddings, index_embeddings
 from prolip.retrieval.index.build import build_index, compute_uncertainty_quantiles
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.settings import SearchEffort
 from prolip.retrieval.index.tune import TuningResult
-from prolip.retrieval.query import SearchConfig, search
+from prolip.retrieval.query import search
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 

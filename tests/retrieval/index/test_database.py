@@ -9,7 +9,13 @@ from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.gaussian import Gaussian
 from prolip.retrieval.index import database as module
 from prolip.retrieval.index.append import append_embeddings, index_embeddings
-from prolip.retrieval.index.database import Database, has_database, lock_for_writing, map_column_names
+from prolip.retrieval.index.database import (
+    Database,
+    _connect,
+    has_database,
+    lock_for_writing,
+    map_column_names,
+)
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
 from prolip.retrieval.index.vectors import make_query_vectors
@@ -179,19 +185,45 @@ def test_create_rejects_existing_database(tmp_path, database):
         Database.create(tmp_path / "db", database.header)
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/db", "gs://bucket/db", "az://box/db"])
-def test_object_storage_uri_is_passed_unchanged(uri, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("uri", "address", "options"),
+    [
+        ("s3://bucket/db/", "s3://bucket/db", None),
+        ("gcs://bucket/db", "gs://bucket/db", None),
+        ("az://box/db", "az://box/db", None),
+        ("abfs://box/db", "az://box/db", None),
+        ("abfs://box@me.dfs.core.windows.net/db", "az://box/db", {"account_name": "me"}),
+    ],
+)
+def test_lancedb_gets_addresses_as_it_spells_them(uri, address, options, monkeypatch, tmp_path):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
     seen, real = [], lancedb.connect
 
-    def connect(address):
-        seen.append(address)
+    def connect(address, storage_options):
+        seen.append((address, storage_options))
         return real(tmp_path / "stand-in")
 
     monkeypatch.setattr(lancedb, "connect", connect)
     embeddings = write_embeddings(tmp_path / "e", make_gaussians(10))
     index_embeddings(uri, [embeddings])
     assert Database.open(uri).count_rows() == 10
-    assert set(seen) == {uri}
+    assert all(call == (address, options) for call in seen)
+
+
+def test_lancedb_gets_the_endpoint_of_the_environment(monkeypatch):
+    seen = []
+    monkeypatch.setattr(lancedb, "connect", lambda *args, **options: seen.append((args, options)))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    _connect("s3://bucket/db")
+    options = {"aws_endpoint": "http://127.0.0.1:9", "allow_http": "true"}
+    assert seen == [(("s3://bucket/db",), {"storage_options": options})]
+
+
+def test_file_address_is_a_folder(tmp_path):
+    index_embeddings(f"file://{tmp_path}/db", [write_embeddings(tmp_path / "e", make_gaussians(10))])
+    assert has_database(tmp_path / "db")
 
 
 def test_local_path_is_expanded(monkeypatch, tmp_path):
@@ -274,10 +306,11 @@ def test_damaged_database_is_reported_in_one_line(tmp_path, database):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("uri", ["", "foo://x/y", "http://127.0.0.1:9/db"])
+@pytest.mark.parametrize("uri", ["", "foo://x/y", "http://127.0.0.1:9/db", "s3://key:secret@bucket/db"])
 def test_open_rejects_invalid_uri(uri):
-    with pytest.raises(ValueError, match=r"location of the database is empty|s3, gs, az"):
+    with pytest.raises(ValueError, match=r"location of the database is empty|s3, gs, az|AWS_") as caught:
         Database.open(uri)
+    assert "secret" not in str(caught.value)
 
 
 def test_reader_sees_settings_of_the_moment_of_opening(tmp_path, database):

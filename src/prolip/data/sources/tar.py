@@ -22,6 +22,7 @@ from prolip.data.sources.sample_fields import SampleFields, require_unique_exten
 from prolip.data.sources.tar_format import read_at
 from prolip.data.sources.tar_index import TarIndex, load_index
 from prolip.progress import progress_bar
+from prolip.storage.addresses import is_remote, resolve_local_path
 
 DEFAULT_CAPTIONS = ("txt",)
 DEFAULT_IMAGES = ("jpg", "jpeg", "png", "webp")
@@ -33,9 +34,6 @@ MAX_OPEN_FILES = 32
 """Files that a source keeps open, in each process."""
 INDEX_THREADS = 8
 """Threads that scan tars: while one waits for the disk, others scan."""
-
-URL = re.compile(r"[a-z][a-z0-9+.-]*://|pipe:", re.IGNORECASE)
-"""Beginning of the address of a stream."""
 
 
 class TarShards:
@@ -196,7 +194,7 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
     """List the files that patterns match.
 
     Args:
-        pattern: a path, a glob, a range in braces, or a list of them.
+        pattern: a path or file:// address, a glob, a range in braces, or a list of them.
 
     Returns:
         Paths in order, each once; those of a glob sorted.
@@ -208,9 +206,10 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
     paths: list[str] = []
     missing: list[str] = []
     for one_pattern in [pattern] if isinstance(pattern, str) else pattern:
-        if URL.match(one_pattern):
+        if is_remote(one_pattern):
             scheme = one_pattern.split(":")[0]
             raise ValueError(f"a {scheme}: address is not a file on disk. Open it as a TarStream.")
+        one_pattern = resolve_local_path(one_pattern)
         # A file may have braces in its name.
         exists = os.path.exists(one_pattern)
         for path in [one_pattern] if exists else expand_braces(os.path.expanduser(one_pattern)):

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
+from prolip.storage.streams import BrokenStreamError
+
 BLOCK = 512
 """Headers and data start at multiples of this many bytes."""
 
@@ -118,10 +120,17 @@ class StreamReader:
 
         In pieces, because a damaged size must not allocate a gigabyte for bytes that don't exist.
         """
-        while count and (piece := self._file.read(min(count, 2**20))):
+        while count and (piece := self._read_piece(min(count, 2**20))):
             self.offset += len(piece)
             count -= len(piece)
             yield piece
+
+    def _read_piece(self, count: int) -> bytes:
+        """Read at most `count` bytes; TarDamageError if the stream breaks off."""
+        try:
+            return self._file.read(count)
+        except BrokenStreamError as error:
+            raise TarDamageError(error.message, error.offset) from None
 
 
 class TarMember(NamedTuple):

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from prolip.checks import require_positive_int
 from prolip.evaluation.metrics.correlation import pearson, spearman
+from prolip.evaluation.result import Proportion
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyBin:
+    """Accuracy of the images in one bin of uncertainty."""
+
+    index: int
+    """Index of the bin, from 0 for the least uncertain images."""
+    uncertainty: float
+    """Mean uncertainty."""
+    accuracy: Proportion
+    """Fraction of the images that are classified correctly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyCorrelations:
+    """Correlations of accuracy with uncertainty. Each is None where a side is constant."""
+
+    deciles: float | None
+    """Pearson's correlation of (index of the decile, its accuracy), as the paper reports it. Its magnitude is large
+    even for a weak relation, since means over many samples hide the variation within."""
+    spearman: float | None
+    """Spearman's correlation of (uncertainty, correct) over samples."""
+    point_biserial: float | None
+    """Pearson's correlation of (uncertainty, correct) over samples."""
 
 
 def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
@@ -31,7 +57,7 @@ def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
     return num_smaller * bins // max(len(values), 1)
 
 
-def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10) -> list[dict[str, Any]]:
+def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10) -> tuple[AccuracyBin, ...]:
     """Accuracy in equal-mass bins of uncertainty. (The paper drops the last N mod 10 samples; here all count.)
 
     Args:
@@ -40,7 +66,7 @@ def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10
         bins: Number of bins.
 
     Returns:
-        One dict per nonempty bin, from the least uncertain on: bin, n, uncertainty (mean), accuracy.
+        The nonempty bins, from the least uncertain on.
     """
     if correct.shape != uncertainty.shape:
         raise ValueError(
@@ -52,18 +78,17 @@ def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10
         torch.bincount(bin_of_sample, values.double(), minlength=bins) / count
         for values in (uncertainty, correct)
     )
-    return [
-        {
-            "bin": int(i),
-            "n": int(count[i]),
-            "uncertainty": mean_uncertainty[i].item(),
-            "accuracy": accuracy[i].item(),
-        }
+    return tuple(
+        AccuracyBin(
+            index=int(i),
+            uncertainty=mean_uncertainty[i].item(),
+            accuracy=Proportion.from_mean(accuracy[i].item(), int(count[i])),
+        )
         for i in count.nonzero()[:, 0]
-    ]
+    )
 
 
-def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, float | None]:
+def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> AccuracyCorrelations:
     """Correlations of accuracy with uncertainty.
 
     Args:
@@ -71,17 +96,13 @@ def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, flo
         uncertainty: Uncertainty of each image, (N,).
 
     Returns:
-        deciles: Pearson's correlation of (index of the decile, its accuracy), as the paper reports it; its magnitude is
-            large even for a weak relation, since means over many samples hide the variation within.
-        spearman, point_biserial: Spearman's and Pearson's correlation of (uncertainty, correct) over samples.
-        Each is None where a side is constant.
+        Of deciles and of samples.
     """
     deciles = accuracy_by_uncertainty(correct, uncertainty)
-    indices, accuracy = (
-        torch.tensor([decile[key] for decile in deciles], dtype=torch.float64) for key in ("bin", "accuracy")
+    indices = torch.tensor([decile.index for decile in deciles], dtype=torch.float64)
+    accuracy = torch.tensor([decile.accuracy.value for decile in deciles], dtype=torch.float64)
+    return AccuracyCorrelations(
+        deciles=pearson(indices, accuracy),
+        spearman=spearman(uncertainty, correct),
+        point_biserial=pearson(uncertainty, correct),
     )
-    return {
-        "deciles": pearson(indices, accuracy),
-        "spearman": spearman(uncertainty, correct),
-        "point_biserial": pearson(uncertainty, correct),
-    }

@@ -7,7 +7,7 @@ sigmoid(scale x similarity + bias) (Eq. 2). `metrics.fit` fits both to data (pos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,6 +21,47 @@ Binning = Literal["width", "mass"]
 
 BINS = 15
 """Number of bins of confidence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityBin:
+    """The predictions in one bin of confidence."""
+
+    n: int
+    """Number of predictions, at least 1."""
+    confidence: float
+    """Mean confidence."""
+    accuracy: float
+    """Fraction of correct predictions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationMetrics:
+    """Calibration of the probability of each sample's prediction."""
+
+    ece: float
+    """Expected calibration error, with bins of equal width."""
+    ece_mass: float
+    """Expected calibration error, with bins of equal mass."""
+    brier: float
+    """Brier score: of a softmax the mean over samples of sum_c (p_c - y_c)^2, from 0 to 2; of a sigmoid that of
+    (p - y)^2."""
+    log_loss: float
+    """Mean of -log p(truth), in nats."""
+    bins: tuple[ReliabilityBin, ...]
+    """The nonempty bins of equal width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCalibration:
+    """Calibration of the sigmoid over all N x C pairs. Most are easy non-matches, so the values are small."""
+
+    ece: float
+    """Expected calibration error, with bins of equal width."""
+    brier: float
+    """Mean of (p - y)^2."""
+    log_loss: float
+    """Mean of -log p(y), in nats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +88,13 @@ class ReliabilityBins:
         """Expected calibration error: the mean over predictions of |accuracy - mean confidence| of their bin."""
         return ((self.correct - self.confidence).abs().sum() / self.count.sum()).item()
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Nonempty bins as JSON-serializable dicts: n, confidence (mean), accuracy."""
-        return [
-            {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (num_correct / n).item()}
+    def to_rows(self) -> tuple[ReliabilityBin, ...]:
+        """The nonempty bins, with means in place of sums."""
+        return tuple(
+            ReliabilityBin(n=int(n), confidence=(confidence / n).item(), accuracy=(num_correct / n).item())
             for n, confidence, num_correct in zip(self.count, self.confidence, self.correct, strict=True)
             if n > 0
-        ]
+        )
 
 
 def bin_by_confidence(
@@ -122,7 +163,7 @@ def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tenso
     return torch.sigmoid(scale * similarities.double() + bias)
 
 
-def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> dict[str, Any]:
+def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> CalibrationMetrics:
     """Calibration of the softmax over classes.
 
     Args:
@@ -131,19 +172,13 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
         scale: The scale of the logits, not its logarithm; not negative.
 
     Returns:
-        ece, ece_mass: calibration error of the most similar class, with bins of equal width and of equal mass.
-        brier: mean over samples of sum_c (p_c - y_c)^2, from 0 to 2.
-        log_loss: mean of -log p(true class), in nats.
-        bins: `ReliabilityBins.to_rows` of the bins of equal width.
+        Errors and bins are those of the most similar class; Brier score and log loss those of all classes.
     """
     rows = _num_rows_per_block(similarities)
     blocks = zip(similarities.split(rows), labels.split(rows), strict=True)
     losses = [_softmax_losses(x, label, scale) for x, label in blocks]
     confidence, brier, loss = (torch.cat(values) for values in zip(*losses, strict=True))  # (N,) each
-    return _summarize_reliability(confidence, similarities.argmax(1) == labels) | {
-        "brier": brier.mean().item(),
-        "log_loss": loss.mean().item(),
-    }
+    return _summarize(confidence, similarities.argmax(1) == labels, brier, loss)
 
 
 def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,7 +189,9 @@ def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple
     return p.amax(1), p.square().sum(1) - 2.0 * log_p_true.exp() + 1.0, -log_p_true
 
 
-def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
+def sigmoid_calibration(
+    similarities: Tensor, labels: Tensor, scale: float, bias: float
+) -> tuple[CalibrationMetrics, PairCalibration]:
     """Calibration of the sigmoid of pairs (Eq. 2).
 
     Args:
@@ -164,22 +201,18 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
         bias: The bias of the logits.
 
     Returns:
-        predicted: ece, ece_mass, bins, brier and log_loss of the N pairs of a sample and its most similar class.
-        pairs: ece, brier and log_loss of all N x C pairs. Most pairs are easy non-matches, so the values are small.
+        Of the N pairs of a sample and its most similar class; of all N x C pairs.
     """
     best, predicted = similarities.max(1)
     correct = predicted == labels
     logit = scale * best.double() + bias
     brier, loss = _binary_losses(logit, correct)
-    predicted_metrics = _summarize_reliability(torch.sigmoid(logit), correct) | {
-        "brier": brier.mean().item(),
-        "log_loss": loss.mean().item(),
-    }
-    return {"predicted": predicted_metrics, "pairs": _all_pairs_metrics(similarities, labels, scale, bias)}
+    predicted_metrics = _summarize(torch.sigmoid(logit), correct, brier, loss)
+    return predicted_metrics, _all_pairs_metrics(similarities, labels, scale, bias)
 
 
-def _all_pairs_metrics(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
-    """ece, brier and log_loss of the sigmoid over all N x C pairs; a pair of a sample and its true class is a match."""
+def _all_pairs_metrics(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> PairCalibration:
+    """Calibration of the sigmoid over all N x C pairs; a pair of a sample and its true class is a match."""
     rows, classes = _num_rows_per_block(similarities), torch.arange(similarities.shape[1])
     reliability, brier, loss = None, 0.0, 0.0
     for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
@@ -192,7 +225,7 @@ def _all_pairs_metrics(similarities: Tensor, labels: Tensor, scale: float, bias:
     if reliability is None:
         raise ValueError(f"similarities {tuple(similarities.shape)} must be (N, C), N at least 1")
     count = similarities.numel()
-    return {"ece": reliability.error, "brier": brier / count, "log_loss": loss / count}
+    return PairCalibration(ece=reliability.error, brier=brier / count, log_loss=loss / count)
 
 
 def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,14 +233,16 @@ def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.sigmoid(logit) - match.double()).square(), -logsigmoid(torch.where(match, logit, -logit))
 
 
-def _summarize_reliability(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
-    """ece and bins (equal width), ece_mass (equal mass), from confidence (N,) and correct, bool (N,)."""
+def _summarize(confidence: Tensor, correct: Tensor, brier: Tensor, loss: Tensor) -> CalibrationMetrics:
+    """Metrics from confidence, whether the prediction is correct, Brier score and log loss of N samples: (N,) each."""
     equal_width = bin_by_confidence(confidence, correct)
-    return {
-        "ece": equal_width.error,
-        "ece_mass": expected_calibration_error(confidence, correct, binning="mass"),
-        "bins": equal_width.to_rows(),
-    }
+    return CalibrationMetrics(
+        ece=equal_width.error,
+        ece_mass=expected_calibration_error(confidence, correct, binning="mass"),
+        brier=brier.mean().item(),
+        log_loss=loss.mean().item(),
+        bins=equal_width.to_rows(),
+    )
 
 
 def _num_rows_per_block(similarities: Tensor) -> int:

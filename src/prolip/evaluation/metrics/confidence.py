@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from prolip.embeddings.base_embedder import LogitParameters
 from prolip.evaluation.metrics.calibration import pair_probabilities
 from prolip.evaluation.metrics.fit import BLOCK_PAIRS
 from prolip.gaussian import Gaussian
 
-CONFIDENCES = ("uncertainty", "match", "max_softmax")
+Confidence = Literal["uncertainty", "match", "max_softmax"]
+CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 """Names of the three ways to rank predictions by confidence."""
 
 
-class LogitParameters(NamedTuple):
-    """logit = scale x similarity + bias; bias is None for a model trained with a softmax, which has none."""
-
-    scale: float
-    bias: float | None
-
-
-def confidence_labels(has_bias: bool) -> dict[str, str]:
+def confidence_labels(has_bias: bool) -> dict[Confidence, str]:
     """Get the display names of the confidences.
 
     Args:
@@ -45,8 +40,8 @@ class Confidences:
     Both lack the key "uncertainty" for a deterministic model.
     """
 
-    ranking: dict[str, Tensor]
-    display: dict[str, Tensor]
+    ranking: dict[Confidence, Tensor]
+    display: dict[Confidence, Tensor]
 
     @classmethod
     def from_scores(cls, images: Gaussian, scores: Tensor, logits: LogitParameters) -> Confidences:
@@ -63,13 +58,13 @@ class Confidences:
         scale, bias = logits
         best = scores.amax(1).double()
         log_odds = _max_log_odds(scores, scale)
-        ranking = {"match": best, "max_softmax": log_odds}
+        ranking: dict[Confidence, Tensor] = {"match": best, "max_softmax": log_odds}
         match = best if bias is None else pair_probabilities(best, scale, bias)
-        display = {"match": match, "max_softmax": log_odds.sigmoid()}
+        display: dict[Confidence, Tensor] = {"match": match, "max_softmax": log_odds.sigmoid()}
         uncertainty = images.uncertainty.double()
         if not bool(uncertainty.any()):  # a deterministic model: all variances are 0
             return cls(ranking, display)
-        return cls({"uncertainty": -uncertainty} | ranking, {"uncertainty": uncertainty} | display)
+        return cls({"uncertainty": -uncertainty, **ranking}, {"uncertainty": uncertainty, **display})
 
 
 def max_softmax(scores: Tensor, scale: float) -> Tensor:

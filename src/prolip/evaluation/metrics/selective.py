@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,16 @@ from prolip.evaluation.metrics.correlation import ranks
 
 CURVE_POINTS = 100
 """Points of a curve in a figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskCurve:
+    """A risk-coverage curve, sampled for figures."""
+
+    coverage: tuple[float, ...]
+    """Fractions of the samples that are predicted, increasing to 1."""
+    risk: tuple[float, ...]
+    """Error rate among them, for each coverage."""
 
 
 def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +71,7 @@ def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
     return aurc(correct, confidence) - aurc(correct, correct.double())
 
 
-def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
+def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> RiskCurve:
     """Sample `risk_coverage` for figures.
 
     Args:
@@ -67,12 +79,14 @@ def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[
         confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
-        coverage and risk, lists of equal length: at most CURVE_POINTS equally spaced coverages, the last of which is 1.
+        At most CURVE_POINTS equally spaced coverages, the last of which is 1.
     """
     coverage, risk = risk_coverage(correct, confidence)
     num_points = min(CURVE_POINTS, len(risk))
     point_indices = (torch.arange(1, num_points + 1) * len(risk)) // num_points - 1
-    return {"coverage": coverage[point_indices].tolist(), "risk": risk[point_indices].tolist()}
+    return RiskCurve(
+        coverage=tuple(coverage[point_indices].tolist()), risk=tuple(risk[point_indices].tolist())
+    )
 
 
 def auroc(positive: Tensor, score: Tensor) -> float | None:

@@ -15,7 +15,7 @@ from prolip.data.sample import SampleError
 from prolip.data.source import compute_fingerprint
 from prolip.data.sources.folder import iter_files
 from prolip.data.sources.labeled import LabeledData
-from prolip.embeddings.embedder import Embedder, EncodedImages
+from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.evaluation.positives import flatten_captions
 from prolip.evaluation.suite import score
 from prolip.evaluation.suite.results import TaskResult, append_result, find_result, read_results
@@ -31,7 +31,7 @@ RESULTS_FILE = "results.jsonl"
 
 
 def evaluate_suite(
-    embedder: Embedder,
+    embedder: BaseEmbedder,
     data: str | Path,
     out: str | Path,
     *,
@@ -129,7 +129,7 @@ def describe_result(result: Mapping[str, Any]) -> str:
 class _TaskEvaluator:
     """Evaluates tasks with one model, one similarity and, unless None, the same templates for all."""
 
-    embedder: Embedder
+    embedder: BaseEmbedder
     metric: SimilarityMetric
     templates: Sequence[str] | None
 

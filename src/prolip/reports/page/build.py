@@ -127,8 +127,8 @@ def _build_sections(run: TrainingRun, inputs: PageInputs, results: PageResults) 
     """The sections that have data, in the order of the page."""
     if (curves_section := curves.build_section(run)) is not None:
         yield curves_section
-    if results.pairs is not None and results.uncertainty is not None and inputs.pairs is not None:
-        yield plane.build_section(results.pairs, inputs.pairs)
+    if results.uncertainty is not None and inputs.pairs is not None:
+        yield plane.build_section(results.uncertainty.plane, inputs.pairs)
         yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
         yield uncertainty.build_section(results.uncertainty, results.untrained)
     if results.hierarimgs is not None and inputs.hierarimgs is not None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-
 from prolip.data.source import Source
-from prolip.evaluation.captions import EmbeddedPairs
+from prolip.evaluation.plane import ProjectedPairs
 from prolip.reports import plane
 from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
 from prolip.reports.page.formatting import REVERSED
@@ -15,53 +13,37 @@ from prolip.reports.page.html import embed_image
 from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
 
-NUM_IMAGES = 6
-"""Images in the plane."""
 
-
-def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
+def build_section(projected: ProjectedPairs, source: Source) -> PageSection:
     """Build the section: the first image and those nearest to it, with captions, projected onto a plane.
 
     Args:
-        pairs: Embeddings of images and captions, with uncertainty.
-        source: The data of the pairs; images are read from it.
+        projected: `plane` of an `UncertaintyResult`.
+        source: The data of the result; images are read from it.
 
     Returns:
         The section.
     """
-    image_rows, caption_rows = plane.choose_similar_images(pairs, 0, NUM_IMAGES)
-    images, texts = pairs.images[image_rows], pairs.texts[caption_rows]
-    fitted = plane.fit_plane([images, texts], torch.Generator().manual_seed(0))
-    # row of an image -> its position in the figure
-    positions = {int(row): position for position, row in enumerate(image_rows)}
-    image_positions = [positions[int(row)] for row in pairs.captions.image_index[caption_rows]]
     svg = render_panel(
-        partial(plane.draw_plane, plane=fitted, images=images, texts=texts, image_positions=image_positions),
-        f"{len(image_rows)} images and {len(caption_rows)} captions as dots with ellipses in two dimensions",
+        partial(plane.draw_plane, projected=projected),
+        f"{len(projected.images)} images and {len(projected.captions)} captions as dots with ellipses in two "
+        "dimensions",
         width=5.4,
         height=4.5,
     )
-    # size of an ellipse: SIGMAS times the square root of its trace
-    image_size, text_size = (
-        float(plane.SIGMAS * fitted.project_covariances(z).diagonal(dim1=1, dim2=2).sum(1).sqrt().mean())
-        for z in (images, texts)
-    )
+    image_size, text_size = map(plane.compute_mean_size, (projected.images, projected.captions))
     figure = PageFigure(
         title="Ellipses of two standard deviations",
-        description=describe_plane(image_size, text_size, float(fitted.explained_variance_ratio.sum())),
+        description=describe_plane(image_size, text_size, sum(projected.explained_variance_ratio)),
         svg=svg,
     )
     items = tuple(
         GalleryItem(
-            image=embed_image(read_sample_image(source, int(pairs.indices[row])), f"image {position + 1}"),
+            image=embed_image(read_sample_image(source, image.index), f"image {position + 1}"),
             number=position + 1,
-            captions=tuple(
-                pairs.captions.texts[int(caption_row)]
-                for caption_row, image_position in zip(caption_rows, image_positions, strict=True)
-                if image_position == position
-            ),
+            captions=projected.captions_of(position),
         )
-        for position, row in enumerate(image_rows.tolist())
+        for position, image in enumerate(projected.images)
     )
     return PageSection(
         id="plane",

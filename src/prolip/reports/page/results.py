@@ -11,9 +11,13 @@ from PIL import Image
 from prolip.data.source import AnnotatedSource, Source, evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
+from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
+from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.strategies import StrategyConfig
 from prolip.evaluation.untrained import untrained_models
+from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.model.prolip import ProLIP
 from prolip.reports.page.inputs import PageInputs
 from prolip.reports.sheets import read_sample_image
@@ -21,6 +25,8 @@ from prolip.retrieval.traversal.api import CaptionPath, traverse_images
 
 NUM_EXAMPLES = 6
 """Images per gallery."""
+PLANE_IMAGES = 6
+"""Images in the plane."""
 NUM_TRAVERSALS = 4
 """Images whose traversal is shown."""
 PGD_IMAGES, PGD_STEPS = 100, (0, 1, 5, 10)
@@ -72,13 +78,13 @@ class PageResults:
 
     headline: HeadlineMetrics
     untrained: tuple[HeadlineMetrics, ...] = ()
-    untrained_robustness: tuple[dict[str, Any], ...] = ()
+    untrained_robustness: tuple[RobustnessResult, ...] = ()
     others: tuple[tuple[str, HeadlineMetrics], ...] = ()
     pairs: EmbeddedPairs | None = None
-    uncertainty: dict[str, Any] | None = None
-    zero_shot: dict[str, Any] | None = None
+    uncertainty: uncertainty.UncertaintyResult | None = None
+    zero_shot: ZeroShotResult | None = None
     prompts: dict[str, Any] | None = None
-    robustness: dict[str, Any] | None = None
+    robustness: RobustnessResult | None = None
     hierarimgs: dict[str, Any] | None = None
     hierarcaps: dict[str, Any] | None = None
     traversals: tuple[ImageTraversal, ...] = ()
@@ -164,13 +170,14 @@ class _HeadlineEvaluation:
         embedder = options.make_embedder(model)
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
         self.pairs: EmbeddedPairs | None = None
-        self.uncertainty: dict[str, Any] | None = None
+        self.uncertainty: uncertainty.UncertaintyResult | None = None
         self.retrieval: retrieval.RetrievalResult | None = None
-        self.zero_shot: dict[str, Any] | None = None
+        self.zero_shot: ZeroShotResult | None = None
         if inputs.pairs is not None:
             self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
         if self.pairs is not None and self.is_probabilistic:
-            self.uncertainty = uncertainty.analyze_uncertainty(self.pairs, num_examples=NUM_EXAMPLES)
+            config = UncertaintyConfig(num_examples=NUM_EXAMPLES, plane_images=PLANE_IMAGES)
+            self.uncertainty = uncertainty.analyze_uncertainty(self.pairs, config)
         if inputs.retrieval is not None:
             self.retrieval = retrieval.evaluate_retrieval(embedder, inputs.retrieval)
         if inputs.zero_shot is not None:
@@ -179,20 +186,20 @@ class _HeadlineEvaluation:
     @property
     def headline(self) -> HeadlineMetrics:
         """The headline numbers; None for those that were not evaluated."""
-        by_uncertainty = self.uncertainty or {}
+        found = self.uncertainty
         return HeadlineMetrics(
-            zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
+            zero_shot=None if self.zero_shot is None else self.zero_shot.top1.value,
             r1=None if self.retrieval is None else self.retrieval.csd.mean_r1,
-            truth=(by_uncertainty.get("ambiguity") or {}).get("spearman"),
-            text_above=by_uncertainty.get("text_above_own_image"),
-            length=(by_uncertainty.get("by_length") or {}).get("spearman"),
-            level=(by_uncertainty.get("by_level") or {}).get("spearman"),
+            truth=None if found is None or found.ambiguity is None else found.ambiguity.spearman,
+            text_above=None if found is None else found.text_above_own_image.value,
+            length=None if found is None else found.by_length.spearman,
+            level=None if found is None or found.by_level is None else found.by_level.spearman,
         )
 
 
 def _evaluate_controls(
     models: Iterable[ProLIP], inputs: PageInputs, options: PageEvaluationOptions
-) -> tuple[tuple[HeadlineMetrics, ...], tuple[dict[str, Any], ...]]:
+) -> tuple[tuple[HeadlineMetrics, ...], tuple[RobustnessResult, ...]]:
     """Headline numbers and robustness results of untrained models; the latter are empty without labeled images."""
     headlines, robustness_results = [], []
     for model in models:
@@ -204,16 +211,14 @@ def _evaluate_controls(
 
 def _evaluate_robustness(
     model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions
-) -> dict[str, Any] | None:
+) -> RobustnessResult | None:
     """Result of `evaluate_robustness` without corruptions; None without labeled images."""
     if inputs.prompts is None:
         return None
     return robustness.evaluate_robustness(
         options.make_embedder(model),
         inputs.prompts,
-        corruptions=(),
-        pgd_steps=PGD_STEPS,
-        pgd_images=PGD_IMAGES,
+        RobustnessConfig(corruptions=(), pgd_steps=PGD_STEPS, pgd_images=PGD_IMAGES),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from prolip.evaluation.robustness_result import AccuracyUncertainty, RobustnessResult
 from prolip.reports import robustness as plots
 from prolip.reports.page.components import PageFigure, PageSection
 from prolip.reports.page.formatting import (
@@ -23,30 +24,30 @@ MIN_CHANGE = 0.01
 MAX_UNTRAINED = 0.5
 """Fraction of the change that an untrained model may show if the rest is to count as learned."""
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[AccuracyUncertainty]
 """Accuracy and uncertainty, from the clean images to the strongest perturbation."""
 
 
-def build_section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, Any]]) -> PageSection:
+def build_section(result: RobustnessResult, untrained: Sequence[RobustnessResult]) -> PageSection:
     """Build the section: accuracy and mean uncertainty against the strength of each perturbation.
 
     Args:
-        result: Result of `evaluate_robustness`.
-        untrained: Results of `evaluate_robustness` of untrained models.
+        result: Result of the model.
+        untrained: Results of untrained models.
 
     Returns:
         The section.
     """
     figures: list[PageFigure] = []
-    if rows := result["occlusion"]:
-        changes = drop_none(compute_change(other["occlusion"]) for other in untrained)
+    if rows := result.occlusion:
+        changes = drop_none(compute_change(other.occlusion) for other in untrained)
         figures += _build_figures("Center occluded", rows, partial(plots.draw_occlusion, rows=rows), changes)
-    if pgd := result["pgd"]:
-        changes = drop_none(compute_change(other["pgd"]["rows"]) for other in untrained)
-        figures += _build_figures("PGD", pgd["rows"], partial(plots.draw_pgd, pgd=pgd), changes)
-    intro = f"{result['classes']} classes, {result['images']:,} images"
+    if pgd := result.pgd:
+        changes = drop_none(compute_change(other.pgd.rows) for other in untrained if other.pgd is not None)
+        figures += _build_figures("PGD", pgd.rows, partial(plots.draw_pgd, pgd=pgd), changes)
+    intro = f"{result.num_classes} classes, {result.n:,} images"
     if pgd:
-        intro += f"; PGD on {pgd['images']} of them, at most {255 * pgd['epsilon']:.3g}/255 per pixel value"
+        intro += f"; PGD on {pgd.n} of them, at most {255 * pgd.epsilon:.3g}/255 per pixel value"
     return PageSection(id="robustness", title="Robustness", intro=f"{intro}.", blocks=figures)
 
 
@@ -58,7 +59,7 @@ def _build_figures(
     Args:
         title: Name of the perturbation.
         rows: Rows of the model.
-        draw: Draws a metric: draw(axes, metric="accuracy" or "uncertainty").
+        draw: Draws a quantity: draw(axes, quantity="accuracy" or "uncertainty").
         untrained: `compute_change` of untrained models.
     """
     figures = [
@@ -68,13 +69,13 @@ def _build_figures(
             svg=render_panel(_make_accuracy_panel(draw), f"Accuracy against perturbation: {title}"),
         )
     ]
-    if rows[0]["uncertainty"] is not None:
+    if (clean := rows[0].uncertainty) is not None:
         figures.append(
             PageFigure(
                 title=f"{title}: uncertainty",
                 description=describe_uncertainty(rows, untrained),
                 svg=render_panel(
-                    _make_uncertainty_panel(draw, rows),
+                    _make_uncertainty_panel(draw, clean.value),
                     f"Mean image uncertainty against perturbation: {title}",
                 ),
             )
@@ -86,18 +87,18 @@ def _make_accuracy_panel(draw: partial[None]) -> DrawFunction:
     """Make the function that draws accuracy on axes from 0 to 100 %; `draw` as for `_build_figures`."""
 
     def draw_scaled(axes: Any) -> None:
-        draw(axes, metric="accuracy")
+        draw(axes, quantity="accuracy")
         axes.set(ylim=(0, 100), ylabel="accuracy, %")
 
     return draw_scaled
 
 
-def _make_uncertainty_panel(draw: partial[None], rows: Rows) -> DrawFunction:
+def _make_uncertainty_panel(draw: partial[None], clean: float) -> DrawFunction:
     """Make the function that draws uncertainty on the scale of `set_common_scale`; `draw` as for `_build_figures`."""
 
     def draw_scaled(axes: Any) -> None:
-        draw(axes, metric="uncertainty")
-        plots.set_common_scale([axes], rows[0]["uncertainty"])
+        draw(axes, quantity="uncertainty")
+        plots.set_common_scale([axes], clean)
         axes.set_ylabel("mean image uncertainty, tr Σ")
 
     return draw_scaled
@@ -112,7 +113,7 @@ def describe_accuracy(rows: Rows) -> str:
     Returns:
         The expectation and what was measured.
     """
-    first, last = format_percentage(rows[0]["accuracy"]), format_percentage(rows[-1]["accuracy"])
+    first, last = format_percentage(rows[0].accuracy.value), format_percentage(rows[-1].accuracy.value)
     return f"Accuracy should fall slowly with the perturbation. Here it goes from {first} to {last}."
 
 
@@ -145,7 +146,7 @@ def compute_change(rows: Rows) -> float | None:
         rows: Rows of a model.
 
     Returns:
-        The change (0.1: a rise by 10 %); None for a deterministic model, whose uncertainty is 0 or None.
+        The change (0.1: a rise by 10 %); None for a deterministic model.
     """
-    first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
-    return last / first - 1 if first else None
+    first, last = rows[0].uncertainty, rows[-1].uncertainty
+    return None if first is None or last is None else last.value / first.value - 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
+from prolip.choices import Modality
 from prolip.data.source import Source
-from prolip.evaluation.regression import UNCERTAINTY
+from prolip.evaluation.examples import UncertaintyExample
+from prolip.evaluation.regression import RegressionFit, Regressions
+from prolip.evaluation.uncertainty import AmbiguityCorrelations, UncertaintyByLevel, UncertaintyResult
 from prolip.reports import uncertainty as plots
 from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
 from prolip.reports.page.formatting import (
@@ -28,11 +30,11 @@ from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
 
 
-def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics] = ()) -> PageSection:
+def build_section(result: UncertaintyResult, untrained: Sequence[HeadlineMetrics] = ()) -> PageSection:
     """Build the section on what uncertainty correlates with: modality, caption length, level, true ambiguity.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        result: The result.
         untrained: Headline numbers of untrained models.
 
     Returns:
@@ -42,27 +44,32 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
     untrained_length = drop_none(metrics.length for metrics in untrained)
     # title, draw function, description, kind of plot for the alternative text
     panels = [
-        ("Images and texts", plots.draw_histograms, describe_modalities(result), "Histograms"),
+        (
+            "Images and texts",
+            plots.draw_histograms,
+            describe_modalities(result.image.mean, result.text.mean),
+            "Histograms",
+        ),
         (
             "Each caption and its image",
             plots.draw_pairs,
-            describe_pairs(result, untrained_above),
+            describe_pairs(result.text_above_own_image.value, untrained_above),
             "Scatter plot",
         ),
         (
             "By caption length",
             plots.draw_lengths,
-            describe_length(result, untrained_length),
+            describe_length(result.by_length.spearman, untrained_length),
             "Quantiles by tokens",
         ),
     ]
-    if result["by_level"] is not None:
-        text = describe_levels(result["by_level"], drop_none(metrics.level for metrics in untrained))
+    if result.by_level is not None:
+        text = describe_levels(result.by_level, drop_none(metrics.level for metrics in untrained))
         panels.append(("By level of detail", plots.draw_levels, text, "Quantiles by level"))
-    if result["ambiguity"] is not None:
-        text = describe_truth(result["ambiguity"], drop_none(metrics.truth for metrics in untrained))
+    if result.ambiguity is not None:
+        text = describe_truth(result.ambiguity, drop_none(metrics.truth for metrics in untrained))
         panels.append(("Against the true ambiguity", plots.draw_truth, text, "Scatter plot"))
-    if text := describe_regression(result["regression"]):
+    if text := describe_regression(result.regression):
         panels.append(("What uncertainty adds to a regression", plots.draw_regression, text, "Bars of R²"))
     figures = [
         PageFigure(
@@ -72,36 +79,35 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
         )
         for title, draw, description, kind in panels
     ]
-    intro = (
-        f"{result['images']:,} images with {result['captions']:,} captions. Uncertainty is the trace of Σ."
-    )
+    intro = f"{result.n:,} images with {result.num_captions:,} captions. Uncertainty is the trace of Σ."
     return PageSection(id="uncertainty", title="Uncertainty", intro=intro, blocks=figures)
 
 
-def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSection:
+def build_extremes_section(result: UncertaintyResult, source: Source) -> PageSection:
     """Build the section with galleries of the most and the least certain images and captions.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        result: The result.
         source: The data of the result; images are read from it.
 
     Returns:
         The section.
     """
-    # title, key of the result, modality whose uncertainty is shown
-    gallery_specs = (
-        ("Most certain images", "certain_images", "image"),
-        ("Most uncertain images", "uncertain_images", "image"),
-        ("Most certain captions", "certain_captions", "text"),
-        ("Most uncertain captions", "uncertain_captions", "text"),
+    examples = result.examples
+    # title, samples, modality whose uncertainty is shown
+    gallery_specs: tuple[tuple[str, Sequence[UncertaintyExample], Modality], ...] = (
+        ("Most certain images", examples.certain_images, "image"),
+        ("Most uncertain images", examples.uncertain_images, "image"),
+        ("Most certain captions", examples.certain_captions, "text"),
+        ("Most uncertain captions", examples.uncertain_captions, "text"),
     )
     galleries = [
         Gallery(
             title=title,
-            description=_describe_range(modality, result[key]),
-            items=tuple(_build_item(entry, source, modality) for entry in result[key]),
+            description=_describe_range(modality, samples),
+            items=tuple(_build_item(sample, source, modality) for sample in samples),
         )
-        for title, key, modality in gallery_specs
+        for title, samples, modality in gallery_specs
     ]
     intro = (
         "An uncertain image matches many captions about equally well; an uncertain caption matches many images. "
@@ -110,48 +116,52 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
     return PageSection(id="extremes", title="Most and least certain samples", intro=intro, blocks=galleries)
 
 
-def _describe_range(modality: str, samples: Sequence[Mapping[str, Any]]) -> str:
+def _get_uncertainty(sample: UncertaintyExample, modality: Modality) -> float:
+    """Uncertainty of the image or of the caption of a sample."""
+    return sample.image_uncertainty if modality == "image" else sample.text_uncertainty
+
+
+def _describe_range(modality: Modality, samples: Sequence[UncertaintyExample]) -> str:
     """A sentence on the uncertainty of the first and of the last sample of a gallery."""
-    values = [entry[f"{modality}_uncertainty"] for entry in samples]
-    return f"From {values[0]:.3g} to {values[-1]:.3g}."
+    first, last = (_get_uncertainty(sample, modality) for sample in (samples[0], samples[-1]))
+    return f"From {first:.3g} to {last:.3g}."
 
 
-def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> GalleryItem:
+def _build_item(sample: UncertaintyExample, source: Source, modality: Modality) -> GalleryItem:
     """Read the image of a sample; its gallery item shows the uncertainty of that modality (image or text)."""
     return GalleryItem(
-        image=embed_image(read_sample_image(source, entry["index"]), f"image of: {entry['caption']}"),
-        captions=(entry["caption"],),
-        notes=(f"{entry[f'{modality}_uncertainty']:.3g}",),
+        image=embed_image(read_sample_image(source, sample.index), f"image of: {sample.caption}"),
+        captions=(sample.caption,),
+        notes=(f"{_get_uncertainty(sample, modality):.3g}",),
     )
 
 
-def describe_modalities(result: Mapping[str, Any]) -> str:
+def describe_modalities(image: float, text: float) -> str:
     """Compare the mean uncertainty of texts and images.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        image: Mean uncertainty of images.
+        text: Mean uncertainty of texts.
 
     Returns:
         The expectation and what was measured.
     """
-    image, text = result["image"]["mean"], result["text"]["mean"]
     expected = "Texts should be more uncertain than images."
     if text > image:
         return f"{expected} Here their mean uncertainty is {text / image:.1f} times that of images."
     return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts."
 
 
-def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+def describe_pairs(fraction: float, untrained: Sequence[float] = ()) -> str:
     """Describe for how many captions the uncertainty is above that of their image.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        fraction: Fraction of captions that are more uncertain than their image.
         untrained: The same fraction for untrained models.
 
     Returns:
         The expectation and what was measured.
     """
-    fraction = result["text_above_own_image"]
     expected = "A caption should be more uncertain than its image."
     text = f"{expected} This holds for {format_percentage(fraction)} of captions"
     if fraction < 0.5:
@@ -162,41 +172,40 @@ def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -
     return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def describe_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+def describe_length(spearman: float | None, untrained: Sequence[float] = ()) -> str:
     """Describe how uncertainty depends on the length of a caption.
 
     Args:
-        result: Result of `analyze_uncertainty`.
+        spearman: Correlation of uncertainty and length; None: undefined.
         untrained: The same correlation for untrained models.
 
     Returns:
         The expectation and what was measured.
     """
-    value = result["by_length"]["spearman"]
     expected = "A longer caption is more specific, so uncertainty should fall with length:"
-    return f"{expected} here {describe_trend(value, -1)}{_compare_trend(value, untrained, -1)}"
+    return f"{expected} here {describe_trend(spearman, -1)}{_compare_trend(spearman, untrained, -1)}"
 
 
-def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+def describe_levels(by_level: UncertaintyByLevel, untrained: Sequence[float] = ()) -> str:
     """Describe which adjacent levels of generality are in order, by their medians.
 
     Args:
-        by_level: `by_level` of the result of `analyze_uncertainty`.
+        by_level: `by_level` of the result.
         untrained: The correlation with the level for untrained models.
 
     Returns:
         The expectation and what was measured.
     """
-    levels = by_level["levels"]
+    levels = by_level.levels
     expected = "Level 0 is the most general; from level to level the median should fall."
     if len(levels) < 2:
         return f"{expected} There is only one level."
     rising_steps = [
-        f"{after['level']} above {before['level']}"
+        f"{after.level} above {before.level}"
         for before, after in pairwise(levels)
-        if after["median"] >= before["median"]
+        if after.median >= before.median
     ]
-    rho = by_level["spearman"]
+    rho = by_level.spearman
     end = f"; ρ {format_correlation(rho)}{_compare_trend(rho, untrained, -1)}"
     if not rising_steps:
         return f"{expected} Here it falls at every step{end}"
@@ -204,24 +213,24 @@ def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()
     return f"{expected} Here it doesn't fall at {extent}: level {', '.join(rising_steps)}{end}"
 
 
-def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+def describe_truth(truth: AmbiguityCorrelations, untrained: Sequence[float] = ()) -> str:
     """Describe how uncertainty depends on the true ambiguity of a caption.
 
     Args:
-        truth: `ambiguity` of the result of `analyze_uncertainty`.
+        truth: `ambiguity` of the result.
         untrained: The same correlation for untrained models.
 
     Returns:
         The expectation and what was measured.
     """
     expected = "The ambiguity of each caption is known exactly, and uncertainty should rise with it:"
-    within = truth["within_length"]["mean"]
+    within = truth.mean_within_length
     at_equal_length = (
         ""
         if within is None
         else f"; among captions of equal length, ρ is {format_correlation(within)} on average"
     )
-    rho = truth["spearman"]
+    rho = truth.spearman
     return f"{expected} here {describe_trend(rho, 1)}{at_equal_length}{_compare_trend(rho, untrained, 1)}"
 
 
@@ -235,23 +244,29 @@ def _compare_trend(value: float | None, untrained: Sequence[float], expected_sig
     return f"{describe_untrained(untrained, format_correlation)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def describe_regression(results: Mapping[str, Any]) -> str:
+def describe_regression(regressions: Regressions) -> str:
     """Describe what uncertainty adds to the regressions.
 
     Args:
-        results: `regression` of the result of `analyze_uncertainty`.
+        regressions: `regression` of the result.
 
     Returns:
         The expectation and what was measured; empty if no regression could be fitted.
     """
-    names = {"own_image": "the rank of a caption's own image", "ambiguity": "the true ambiguity"}
-    fits = {name: results[key] for key, name in names.items()}
-    fits = {name: fit for name, fit in fits.items() if fit is not None and fit["r2_with"] is not None}
+    comparisons = {
+        "the rank of a caption's own image": regressions.own_image,
+        "the true ambiguity": regressions.ambiguity,
+    }
+    fits = {
+        name: comparison.fit
+        for name, comparison in comparisons.items()
+        if comparison is not None and comparison.fit is not None
+    }
     if not fits:
         return ""
     gains = [f"{_format_gain(fit)} for {name}" for name, fit in fits.items()]
     reversed_names = [
-        name for name, fit in fits.items() if _is_significant(fit) and fit["coefficients"][UNCERTAINTY] < 0
+        name for name, fit in fits.items() if _is_significant(fit) and fit.uncertainty_coefficient < 0
     ]
     text = (
         "Uncertainty should predict the ambiguity of a caption beyond its length and word frequency. "
@@ -264,12 +279,12 @@ def describe_regression(results: Mapping[str, Any]) -> str:
     )
 
 
-def _format_gain(fit: Mapping[str, Any]) -> str:
+def _format_gain(fit: RegressionFit) -> str:
     """The gain in R² of a regression, marked if it is not significant."""
-    gain = format_correlation(fit["difference"])
+    gain = format_correlation(fit.difference)
     return gain if _is_significant(fit) else f"{gain} (not significant)"
 
 
-def _is_significant(fit: Mapping[str, Any]) -> bool:
+def _is_significant(fit: RegressionFit) -> bool:
     """Whether the confidence interval of the gain lies above 0."""
-    return bool(fit["interval"][0] > 0)
+    return fit.interval.low > 0

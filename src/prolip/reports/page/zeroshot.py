@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from prolip.data.sources.labeled import LabeledData
-from prolip.evaluation.metrics.confidence import confidence_labels
+from prolip.evaluation.metrics.confidence import Confidence
+from prolip.evaluation.zeroshot_result import SelectiveMetrics, ZeroShotResult
 from prolip.reports import zeroshot as plots
 from prolip.reports.page.components import (
     Card,
@@ -33,6 +34,8 @@ from prolip.reports.page.results import HeadlineMetrics
 from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
 
+MAX_ERRORS = 6
+"""Wrong predictions that are shown."""
 MAX_CLASSES = 8
 """Classes whose prompt weights are shown."""
 MAX_PROMPTS = 4
@@ -42,8 +45,8 @@ FAMILIES = ("one", "ensemble", "bprw", "control")
 
 
 def build_section(
-    result: Mapping[str, Any],
-    data: LabeledData,
+    result: ZeroShotResult,
+    data: LabeledData | None,
     prompts: Mapping[str, Any] | None,
     prompt_data: LabeledData | None,
     untrained: Sequence[HeadlineMetrics],
@@ -51,8 +54,8 @@ def build_section(
     """Build the section: accuracy, calibration, the most confident errors, prompt strategies.
 
     Args:
-        result: Result of `evaluate_zeroshot`.
-        data: Labeled images that it was evaluated on.
+        result: Result of zero-shot classification.
+        data: Labeled images that it was evaluated on; None: the errors are shown without their images.
         prompts: Result of `evaluate_prompts`; None: not evaluated.
         prompt_data: Labeled images of that result.
         untrained: Headline numbers of untrained models.
@@ -61,8 +64,8 @@ def build_section(
         The section.
     """
     blocks: list[PageBlock] = [*_build_confidence_figures(result)]
-    if result["most_confident_errors"]:
-        blocks.append(_build_errors_gallery(result, data))
+    if result.most_confident_errors:
+        blocks.append(_build_errors_block(result, data))
     if prompts is not None:
         blocks.append(_build_strategies_table(prompts))
         if prompts["learned"] and drop_none(prompts["learned"][-1]["entropy"]):
@@ -75,44 +78,43 @@ def build_section(
     )
 
 
-def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> str:
+def describe_accuracy(result: ZeroShotResult, untrained: Sequence[float]) -> str:
     """Compare the accuracy with chance and with untrained models.
 
     Args:
-        result: Result of `evaluate_zeroshot`.
+        result: Result of zero-shot classification.
         untrained: Top-1 accuracy of untrained models.
 
     Returns:
         What was measured.
     """
-    chance = 1 / result["classes"]
-    top5 = "" if result["top5"] is None else f" ({format_percentage(result['top5'])} in the top 5)"
+    chance = 1 / result.num_classes
+    top5 = "" if result.top5 is None else f" ({format_percentage(result.top5.value)} in the top 5)"
     text = (
-        f"{format_percentage(result['top1'])} of {result['n']:,} images are assigned "
-        f"to the right one of {result['classes']:,} classes"
+        f"{format_percentage(result.top1.value)} of {result.n:,} images are assigned "
+        f"to the right one of {result.num_classes:,} classes"
         f"{top5}; chance is {format_percentage(chance)}"
     )
     text += describe_untrained(untrained, format_percentage)
-    is_worse = result["top1"] <= max([chance, *untrained])
+    is_worse = result.top1.value <= max([chance, *untrained])
     return f"{text}. This is no better than an untrained model or chance." if is_worse else f"{text}."
 
 
-def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
+def _build_confidence_figures(result: ZeroShotResult) -> list[PageFigure]:
     """Figures of risk and coverage and, if the result has them, of reliability and of accuracy by uncertainty."""
     figures = []
-    if calibration := result["calibration"]:
-        softmax = {kind: calibration["softmax"][kind] for kind in ("raw", "fitted")}
+    if calibration := result.calibration:
+        softmax = {"raw": calibration.softmax.raw.metrics, "fitted": calibration.softmax.fitted.metrics}
         figures.append(
             PageFigure(
                 title="Reliability",
-                description=describe_reliability(softmax["raw"]["ece"], softmax["fitted"]["ece"]),
+                description=describe_reliability(softmax["raw"].ece, softmax["fitted"].ece),
                 svg=render_panel(
                     partial(plots.draw_reliability, title="", curves=softmax), "Accuracy by probability"
                 ),
             )
         )
-    selective = result["selective"]
-    labels = confidence_labels(result["logits"]["bias"] is not None)
+    selective, labels = result.selective, result.confidence_labels()
     figures.append(
         PageFigure(
             title="Risk and coverage",
@@ -122,11 +124,11 @@ def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
             ),
         )
     )
-    if uncertainty := result["uncertainty"]:
+    if uncertainty := result.uncertainty:
         figures.append(
             PageFigure(
                 title="Accuracy by image uncertainty",
-                description=describe_deciles(uncertainty["correlation"]["spearman"]),
+                description=describe_deciles(uncertainty.correlation.spearman),
                 svg=render_panel(
                     partial(plots.draw_deciles, uncertainty=uncertainty), "Accuracy by decile of uncertainty"
                 ),
@@ -152,25 +154,25 @@ def describe_reliability(raw: float, fitted: float) -> str:
     )
 
 
-def describe_risk(selective: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+def describe_risk(selective: SelectiveMetrics, labels: Mapping[Confidence, str]) -> str:
     """Describe which confidence ranks predictions best, and whether uncertainty ranks them better than chance.
 
     Args:
-        selective: `selective` of the result of `evaluate_zeroshot`.
-        labels: Label of each confidence, by its key.
+        selective: The metrics of each confidence.
+        labels: Label of each confidence.
 
     Returns:
         The expectation and what was measured.
     """
-    aurc = {label: selective[key]["aurc"] for key, label in labels.items() if selective[key]}
+    aurc = {label: metrics.aurc for key, label in labels.items() if (metrics := selective.get(key))}
     best = min(aurc, key=lambda label: aurc[label])
     text = (
         "Predicting only where the model is confident should lower the error rate. "
-        f"Here {best} ranks predictions best (AURC {aurc[best]:.3f}; at random {selective['error']:.3f})"
+        f"Here {best} ranks predictions best (AURC {aurc[best]:.3f}; at random {selective.error:.3f})"
     )
-    by_uncertainty = selective["uncertainty"]
-    if by_uncertainty and by_uncertainty["aurc"] >= selective["error"]:
-        return f"{text}; image uncertainty is no better than chance ({by_uncertainty['aurc']:.3f})."
+    by_uncertainty = selective.uncertainty
+    if by_uncertainty is not None and by_uncertainty.aurc >= selective.error:
+        return f"{text}; image uncertainty is no better than chance ({by_uncertainty.aurc:.3f})."
     return f"{text}."
 
 
@@ -189,19 +191,27 @@ def describe_deciles(rho: float | None) -> str:
     return f"{expected} Here it {'falls' if rho < 0 else f'rises, {REVERSED}'} (ρ {format_correlation(rho)})."
 
 
-def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Gallery:
-    """Gallery of the wrong predictions with the highest confidence; images are read from the data."""
+def _build_errors_block(result: ZeroShotResult, data: LabeledData | None) -> PageBlock:
+    """Gallery of the wrong predictions with the highest confidence, with images of the data; without data a table."""
+    title, errors = "Most confident errors", result.most_confident_errors[:MAX_ERRORS]
+    if data is None:
+        return TableBlock(
+            title=title,
+            description="The wrong predictions with the highest calibrated confidence.",
+            headings=("sample", "true class", "predicted class", "confidence"),
+            rows=tuple((e.key, e.true_class, e.predicted_class, f"{e.confidence:.2f}") for e in errors),
+        )
     items = tuple(
         GalleryItem(
             image=embed_image(
-                read_sample_image(data.source, entry["index"]), f"an image of class {entry['true_class']}"
+                read_sample_image(data.source, error.index), f"an image of class {error.true_class}"
             ),
-            captions=(f"predicted {entry['predicted_class']}, true {entry['true_class']}",),
-            notes=(f"confidence {entry['confidence']:.2f}",),
+            captions=(f"predicted {error.predicted_class}, true {error.true_class}",),
+            notes=(f"confidence {error.confidence:.2f}",),
         )
-        for entry in result["most_confident_errors"][:6]
+        for error in errors
     )
-    return Gallery(title="Most confident errors", items=items)
+    return Gallery(title=title, items=items)
 
 
 def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal, get_args
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import get_args
 
 from prolip.checks import require_choice, require_fraction
+from prolip.choices import IndexChoice
+from prolip.configs import takes_config
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.retrieval.config import IndexConfig
+from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.database import Database, lock_for_writing
 from prolip.retrieval.index.quantiles import QuantileSketch
 from prolip.retrieval.index.settings import IndexKind, IndexSettings
 from prolip.retrieval.index.tune import tune
-
-IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
-"""auto: the kind the database has; else no index below MIN_INDEXED_ROWS rows, and from there on the first of
-DEFAULT_KINDS that reaches the recall."""
 
 MIN_INDEXED_ROWS = 100_000
 """Rows from which on an index is built by default: an exact search takes some 0.5 seconds there, at 512 dimensions."""
@@ -25,6 +29,55 @@ RETRAIN_GROWTH = 2
 
 TENTH_OF_ROWS = "row % 10 = 0"
 """The filter that filtered searches are measured with."""
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """What `index` made.
+
+    Attributes:
+        database: The database.
+        rows: Number of its rows.
+        settings: Its index, and how searches use it.
+    """
+
+    database: Database
+    rows: int
+    settings: IndexSettings
+
+    def to_json(self) -> str:
+        """The result as JSON text, without the quantiles of uncertainty, a long list that only searches need."""
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "quantiles"}
+        return json.dumps({"database": str(self.database.uri), "rows": self.rows, **settings})
+
+
+@takes_config(IndexConfig)
+def index(
+    embeddings: str | Path | EmbeddingDataset | Sequence[str | Path | EmbeddingDataset],
+    out: str | Path,
+    config: IndexConfig,
+) -> IndexResult:
+    """Put embeddings into a database that ranks by CSD, a new one or an existing one, and index it.
+
+    A run that was stopped resumes. Concurrent searches see the database as it was when they opened it.
+
+    Args:
+        embeddings: One or several data sets that `embed` wrote, or their locations; all of one model.
+        out: Folder of the database, or a URI in an object store (s3://, gs://, az://).
+        config: How to index; or its fields as keywords.
+
+    Returns:
+        The database, and what was measured of its index.
+
+    Raises:
+        ValueError: The data sets can't be compared with each other or with the database, there are too few rows for an
+            index, or another process writes.
+    """
+    several = [embeddings] if isinstance(embeddings, str | Path | EmbeddingDataset) else embeddings
+    datasets = [one if isinstance(one, EmbeddingDataset) else EmbeddingDataset.open(one) for one in several]
+    database = index_embeddings(out, datasets, progress=config.progress)
+    settings = build_index(database, config.kind, recall=config.recall, progress=config.progress)
+    return IndexResult(database, database.count_rows(), settings)
 
 
 def build_index(

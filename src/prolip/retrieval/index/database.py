@@ -17,7 +17,7 @@ import fcntl
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ from prolip.extras import import_extra
 from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_version_mismatch
 from prolip.retrieval.index.sql import is_self_contained, join_conditions
 from prolip.retrieval.index.vectors import vector_size
+from prolip.storage.addresses import parse_address
+from prolip.storage.file_systems import find_s3_endpoint
 
 Distance = Literal["l2", "dot"]
 """l2: the squared distance, CSD minus the query's trace. dot: 1 - the inner product of the means."""
@@ -50,8 +52,6 @@ RESERVED_COLUMNS = (
     "inclusion",
 )
 """Names with a meaning in the result of a search; an extra column of such a name gets an underscore appended."""
-SCHEMES = ("s3", "gs", "az")
-"""Object stores that LanceDB can use."""
 QUERY_BATCH = 256
 """Queries per call of LanceDB."""
 INDEX_CLASSES: dict[IndexKind, str] = {"ivf-sq": "IvfSq", "ivf-rq": "IvfRq", "ivf-pq": "IvfPq"}
@@ -409,7 +409,8 @@ def has_database(uri: str | Path) -> bool:
         raise ValueError(
             "the location of the database is empty: it must be a folder, or a URI (s3://, gs://, az://)"
         )
-    if not _is_remote(uri) and not Path(uri).expanduser().is_dir():
+    address = parse_address(uri, "database")
+    if address.scheme == "file" and not Path(address.path).is_dir():
         return False  # connecting would create the folder
     with translate_lance_errors(uri):
         try:
@@ -436,10 +437,11 @@ def lock_for_writing(uri: str | Path) -> Iterator[None]:
     Raises:
         ValueError: Another process holds the lock.
     """
-    if _is_remote(uri):
+    address = parse_address(uri, "database")
+    if address.scheme != "file":
         yield
         return
-    folder = Path(uri).expanduser()
+    folder = Path(address.path)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".writer", "wb") as file:
         try:
@@ -495,15 +497,10 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
 
 def _connect(uri: str | Path) -> Any:
     """Connect lancedb to a folder, which is created, or to an object store."""
-    path = str(uri) if _is_remote(uri) else str(Path(uri).expanduser())
-    return import_extra("lancedb", "search").connect(path)
-
-
-def _is_remote(uri: str | Path) -> bool:
-    """Whether a location is a URI in an object store; a ValueError for another scheme than SCHEMES."""
-    scheme, separator, _ = str(uri).partition("://")
-    if separator and scheme not in SCHEMES:
-        raise ValueError(
-            f"{uri}: the scheme {scheme} is not one of {', '.join(SCHEMES)}; use one of these, or a folder"
-        )
-    return bool(separator)
+    address = parse_address(uri, "database")
+    # LanceDB takes the account of az:// as an option; the rest is in the environment, as for `prolip.storage`.
+    options = {"account_name": address.account} if address.account else {}
+    if address.scheme == "s3" and (endpoint := find_s3_endpoint()):
+        options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+    location = replace(address, account="").url
+    return import_extra("lancedb", "search").connect(location, storage_options=options or None)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from prolip.choices import Root
+from prolip.configs import takes_config
 from prolip.data.sources.captions import iter_captions, open_captions
 from prolip.embeddings.dataset import EmbeddingDataset
-from prolip.embeddings.embedder import encode_texts
 from prolip.embeddings.header import has_embeddings
 from prolip.embeddings.identity import model_identity
 from prolip.gaussian import Gaussian, MeanTrace
@@ -21,6 +22,7 @@ from prolip.measures.nearest import SimilarityMetric
 from prolip.model.inference import as_image_list
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import ImageSource
+from prolip.retrieval.config import TraverseConfig
 from prolip.retrieval.index.database import Database, has_database
 from prolip.retrieval.traversal.candidates import CandidateSearch
 from prolip.retrieval.traversal.captions import (
@@ -31,7 +33,8 @@ from prolip.retrieval.traversal.captions import (
     EmbeddedCaptions,
 )
 from prolip.retrieval.traversal.exact import ExactSearch
-from prolip.retrieval.traversal.traverse import CaptionSearch, Root, RootOf, Traversals, traverse
+from prolip.retrieval.traversal.traverse import CaptionSearch, Traversals, traverse
+from prolip.weights.load import load
 
 
 @dataclass(frozen=True)
@@ -80,28 +83,21 @@ class CaptionPath:
         return "; ".join(notes)
 
 
+@takes_config(TraverseConfig)
 def traverse_images(
-    model: ProLIP,
+    model: str | Path | ProLIP,
     images: ImageSource | Sequence[ImageSource],
-    captions: Sequence[str] | CaptionSearch,
-    *,
-    root: Root | None = None,
-    root_of: RootOf = "image",
-    rank_by: SimilarityMetric = "csd",
-    steps: int = 50,
-    cache: Path | None = None,
+    captions: str | Path | Sequence[str] | CaptionSearch,
+    config: TraverseConfig,
 ) -> list[CaptionPath]:
     """Find the path of captions from each image's nearest caption to its root.
 
     Args:
-        model: Embeds the images, and the captions if they are texts.
+        model: Embeds the images, and the captions if they are texts; or what `prolip.load` takes.
         images: One image, or several.
-        captions: Texts, of which equal ones count once; or captions on disk, from `open_caption_search`.
-        root: What the root is made of; None: "inclusion+null", or "null" if the model has no uncertainty.
-        root_of: Whose root: the image's, or that of its nearest caption.
-        rank_by: How the nearest caption is found.
-        steps: Points of the traversal at which the nearest caption is found.
-        cache: A folder in which the texts' embeddings are cached.
+        captions: Texts, of which equal ones count once; or the path of a file of captions (`read_captions`), of an
+            embedding data set or of a database; or a search, from `open_caption_search`.
+        config: How to traverse; or its fields as keywords.
 
     Returns:
         One path per image.
@@ -109,14 +105,20 @@ def traverse_images(
     Raises:
         ValueError: There is no caption, the captions are of another model, or the root needs variances they lack.
     """
-    search = _build_caption_search(model, captions, cache) if isinstance(captions, Sequence) else captions
+    if isinstance(captions, str | Path):
+        captions = open_caption_search(captions, scan=config.scan)
+    if not isinstance(model, ProLIP):
+        model = load(model, device=config.device).eval()
+    search = _build_caption_search(model, captions) if isinstance(captions, Sequence) else captions
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
-    root_kind: Root = root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
-    in_table = traverse(z, search, null, root=root_kind, root_of=root_of, rank_by=rank_by, steps=steps)
+    root_kind: Root = config.root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    in_table = traverse(
+        z, search, null, root=root_kind, root_of=config.root_of, rank_by=config.rank_by, steps=config.steps
+    )
     traversals, rows = _read_captions(in_table, search.table)
-    return [_make_path(row, traversals, z, rows, rank_by, root_kind) for row in range(len(z))]
+    return [_make_path(row, traversals, z, rows, config.rank_by, root_kind) for row in range(len(z))]
 
 
 def open_caption_search(path: str | Path, *, scan: bool = False) -> list[str] | CaptionSearch:
@@ -189,15 +191,12 @@ def show(name: str, path: CaptionPath) -> None:
     print_tables([table])
 
 
-def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
-    """Embed the distinct captions, and make an exact search over them, in memory.
-
-    `cache`: folder of cached embeddings; None: they are not cached. Raises ValueError if there is no caption.
-    """
+def _build_caption_search(model: ProLIP, captions: Sequence[str]) -> CaptionSearch:
+    """Embed the distinct captions, and make an exact search over them, in memory; ValueError if there is none."""
     if not captions:
         raise ValueError("there is no caption to search")
     texts = tuple(dict.fromkeys(captions))
-    return ExactSearch(CaptionsInMemory(encode_texts(model, texts, cache=cache), texts), progress=False)
+    return ExactSearch(CaptionsInMemory(model.embed_texts(list(texts)), texts), progress=False)
 
 
 def _format_step(step: CaptionStep) -> tuple[str, str, str]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from prolip.choices import InclusionMeasure
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian
 from prolip.measures.formulas import Form
@@ -32,7 +33,7 @@ from prolip.retrieval.index.sql import join_conditions
 from prolip.retrieval.index.vectors import make_query_vectors
 from prolip.retrieval.traversal.captions import DatabaseCaptions, read_positions
 from prolip.retrieval.traversal.exact import ExactSearch, nearest_at_steps
-from prolip.retrieval.traversal.max_inclusion import InclusionMeasure, find_max_inclusion
+from prolip.retrieval.traversal.max_inclusion import find_max_inclusion
 
 NUM_BANDS, CANDIDATES_PER_BAND = 16, 16
 """Bands of uncertainty, and candidates of each: docs/traversal.md says how often they include the root."""

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from prolip.choices import InclusionMeasure
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.progress import progress_bar
 from prolip.retrieval.traversal.captions import CaptionTable
-from prolip.retrieval.traversal.max_inclusion import InclusionMeasure, find_max_inclusion
+from prolip.retrieval.traversal.max_inclusion import find_max_inclusion
 
 BLOCK_ELEMENTS = 2**18
 """Scores that are computed together: they stay in cache."""

@@ -21,9 +21,6 @@ from prolip.measures import public
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import stable_topk_blocks
 
-InclusionMeasure = Literal["inclusion", "containment"]
-"""inclusion: log inclusion inc(query, candidate) (Eq. 4). containment: log containment. Never H: it grows with the
-distance of the two, so that its largest value belongs to an unrelated caption (docs/measures.md)."""
 
 SHORTLIST = 8
 """Candidates with the largest bounds that are computed exactly."""

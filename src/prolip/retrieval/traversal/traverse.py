@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from prolip.checks import require_choice, require_positive_int
+from prolip.choices import Root, RootOf,  InclusionMeasure
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import SimilarityMetric
 from prolip.retrieval.traversal.captions import CaptionsInMemory, CaptionTable
 from prolip.retrieval.traversal.exact import ExactSearch
-from prolip.retrieval.traversal.max_inclusion import InclusionMeasure
-
-Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
-"""null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.
-...+null: the mean of the two, of unit length: the paper's choice."""
-RootOf = Literal["image", "caption"]
-"""Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
 
 
 class CaptionSearch(Protocol):

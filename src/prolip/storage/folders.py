@@ -1,22 +1,19 @@
-"""Storage of embeddings: a local folder or an object store. A file appears complete or not at all."""
+"""Storage: a flat set of files in a local folder or an object store. A file appears complete or not at all."""
 
 from __future__ import annotations
 
 import io
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from prolip.data.sources.tar_stream import redact_secrets
 from prolip.extras import import_extra
 from prolip.files import atomic_write, remove_temporary_files
-
-URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+from prolip.storage.addresses import Address, parse_address
+from prolip.storage.file_systems import open_file_system, to_arrow_file_system
 
 
 class Storage(ABC):
@@ -24,7 +21,7 @@ class Storage(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """The absolute path or URI, without passwords: it is printed and stored."""
+        """The absolute path or address, without secrets: it is printed and stored."""
 
     @abstractmethod
     def list_names(self) -> set[str]:
@@ -75,6 +72,7 @@ class LocalStorage(Storage):
         return {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
 
     def open_input(self, name: str) -> Any:
+        # pyarrow's own file: through fsspec, every read of a column would hold the GIL.
         return import_extra("pyarrow", "data").OSFile(str(self.path / name))
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
@@ -96,69 +94,65 @@ class LocalStorage(Storage):
 
 @dataclass(frozen=True)
 class ObjectStorage(Storage):
-    """A prefix in an object store, or file://, through pyarrow's file systems.
+    """A folder in an object store, through fsspec. An object becomes visible after its last byte was received.
 
     Attributes:
-        uri: s3://bucket/folder, gs://..., abfs://... An object becomes visible after its last byte was received.
+        address: Of the folder: s3://bucket/folder, gs://..., az://..., memory://...
     """
 
-    uri: str
+    address: Address
 
     def __str__(self) -> str:
-        return redact_secrets(self.uri)
-
-    @cached_property
-    def _file_system(self) -> tuple[Any, str]:
-        """pyarrow's file system, and the path in it."""
-        system_and_path: tuple[Any, str] = import_extra("pyarrow.fs", "data").FileSystem.from_uri(self.uri)
-        return system_and_path
+        return str(self.address)
 
     def list_names(self) -> set[str]:
-        system, path = self._file_system
-        selector = import_extra("pyarrow.fs", "data").FileSelector(path, allow_not_found=True)
-        return {info.base_name for info in system.get_file_info(selector)}
+        try:
+            entries = self._file_system.ls(self.address.path, detail=True)
+        except FileNotFoundError:
+            return set()
+        return {PurePosixPath(entry["name"]).name for entry in entries if entry["type"] == "file"}
 
     def open_input(self, name: str) -> Any:
-        system, path = self._file_system
-        return system.open_input_file(f"{path}/{name}")
+        return to_arrow_file_system(self._file_system).open_input_file(self._make_path(name))
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
         """As `Storage.write`: the content is collected in memory, then uploaded as one object."""
-        # Buffered first: an output stream that an error closes would publish an incomplete object.
+        # Collected first: an upload that an error of `write` closes would publish an incomplete object.
         content = io.BytesIO()
         write(content)
-        system, path = self._file_system
-        if system.type_name == "local":  # file://; an object store has no folders
-            system.create_dir(path, recursive=True)
-        file = system.open_output_stream(f"{path}/{name}")
-        file.write(content.getbuffer())
-        file.close()
+        self._file_system.pipe_file(self._make_path(name), content.getvalue())
 
     def remove(self, name: str) -> None:
-        system, path = self._file_system
         with suppress(FileNotFoundError):
-            system.delete_file(f"{path}/{name}")
+            self._file_system.rm_file(self._make_path(name))
+
+    @property
+    def _file_system(self) -> Any:
+        return open_file_system(self.address)
+
+    def _make_path(self, name: str) -> str:
+        return f"{self.address.path}/{name}"
 
 
 def open_storage(location: str | Path | Storage) -> Storage:
-    """The storage at a path or URI.
+    """The storage at a path or address.
 
     Args:
-        location: A folder (it need not exist), a URI such as s3://bucket/folder, or a storage, which is returned.
+        location: A folder (it need not exist), an address such as s3://bucket/folder, or a storage, which is returned.
 
     Returns:
-        A `LocalStorage` for a path, an `ObjectStorage` for a URI.
+        A `LocalStorage` for a path or file://, otherwise an `ObjectStorage`.
 
     Raises:
-        ValueError: The path is not valid UTF-8.
+        ValueError: The path is not valid UTF-8, or the address can't hold files (see `parse_address`).
     """
     if isinstance(location, Storage):
         return location
-    if isinstance(location, str) and URI.match(location):
-        return ObjectStorage(location.rstrip("/"))
-    path = Path(location).expanduser()
+    address = parse_address(location, "folder")
+    if address.scheme != "file":
+        return ObjectStorage(address)
     try:
-        str(path).encode()
+        address.path.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"The path of an embeddings folder must be valid UTF-8: {str(path)!r}") from None
-    return LocalStorage(path)
+        raise ValueError(f"The path of an embeddings folder must be valid UTF-8: {address.path!r}") from None
+    return LocalStorage(Path(address.path))

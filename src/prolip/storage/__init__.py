@@ -1,0 +1,28 @@
+"""Files at any address, on fsspec: one spelling of addresses, folders of complete files, streams."""
+
+from prolip.storage.addresses import (
+    SCHEMES,
+    Address,
+    is_remote,
+    parse_address,
+    redact_secrets,
+    resolve_local_path,
+)
+from prolip.storage.folders import LocalStorage, ObjectStorage, Storage, open_storage
+from prolip.storage.streams import BrokenStreamError, UnreachableError, open_stream
+
+__all__ = [
+    "SCHEMES",
+    "Address",
+    "BrokenStreamError",
+    "LocalStorage",
+    "ObjectStorage",
+    "Storage",
+    "UnreachableError",
+    "is_remote",
+    "open_storage",
+    "open_stream",
+    "parse_address",
+    "redact_secrets",
+    "resolve_local_path",
+]
