@@ -21,7 +21,7 @@ RUNS = {
         "--occluded", "0", "0.1",
     ],
     "prompts": ["prompts", "wds_scenes-shape_test", "--shots", "2", "--runs", "1"],
-    "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--examples", "3"],
+    "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--num-examples", "3"],
     "background": ["background", "hierarimgs/instances.json", "hierarimgs/images", "--controls", "1"],
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -388,7 +389,7 @@ def _sample_points(pairs: EmbeddedPairs, own_image: Tensor, text: Tensor, seed: 
         level=None if captions.levels is None else tuple(captions.levels[rows].tolist()),
         log_ambiguity=None
         if ambiguity is None
-        else tuple(None if value != value else value for value in ambiguity[rows].tolist()),  # NaN: unknown
+        else tuple(None if math.isnan(value) else value for value in ambiguity[rows].tolist()),
     )
 
 
