@@ -2,6 +2,8 @@
 
 import pytest
 
+from prolip.evaluation.result import Mean, Proportion
+from prolip.evaluation.robustness_result import AccuracyUncertainty
 from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
 from prolip.retrieval.traversal.api import CaptionPath, CaptionStep
 from tests.reports.page.uncertainty_results import (
@@ -14,8 +16,16 @@ from tests.reports.page.uncertainty_results import (
 REVERSED = "opposite to the expectation"
 
 
-def rows(first, last):
-    return [{"accuracy": 0.9, "uncertainty": first}, {"accuracy": 0.5, "uncertainty": last}]
+def make_rows(accuracy=None, uncertainty=None):
+    """Rows of robustness with these values."""
+    accuracy, uncertainty = accuracy or (0.9,) * len(uncertainty), uncertainty or (1.0,) * len(accuracy)
+    return [
+        AccuracyUncertainty(
+            accuracy=Proportion.from_mean(fraction, 10),
+            uncertainty=None if mean is None else Mean(value=mean, n=10, std_error=0.0),
+        )
+        for fraction, mean in zip(accuracy, uncertainty, strict=True)
+    ]
 
 
 def path(*uncertainties):
@@ -29,9 +39,7 @@ def prompts(gain):
 
 
 PAIRS = {
-    "modalities": [
-        uncertainty.describe_modalities(image, text) for image, text in ((1, 2), (2, 1))
-    ],
+    "modalities": [uncertainty.describe_modalities(image, text) for image, text in ((1, 2), (2, 1))],
     "pairs": [uncertainty.describe_pairs(fraction) for fraction in (0.9, 0.1)],
     "length": [uncertainty.describe_length(rho) for rho in (-0.5, 0.5)],
     "levels": [uncertainty.describe_levels(make_levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
@@ -47,7 +55,9 @@ PAIRS = {
     "order": [traversal.describe_order(fraction, 10) for fraction in (0.9, 0.1)],
     "deciles": [zeroshot.describe_deciles(rho) for rho in (-0.5, 0.5)],
     "strategies": [zeroshot.describe_strategies(prompts(gain)) for gain in (0.2, -0.2)],
-    "robustness": [robustness.describe_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
+    "robustness": [
+        robustness.describe_uncertainty(make_rows(uncertainty=ends)) for ends in ((0.1, 0.2), (0.2, 0.1))
+    ],
 }
 
 
