@@ -166,6 +166,7 @@ class S3Handler(http.server.BaseHTTPRequestHandler):
             self.answer(403)
         elif self.key.endswith("hang"):
             self.release.wait(60)
+            self.answer(403)  # not repeated, unlike a connection that ends
         elif self.key in self.objects:
             content = self.objects[self.key]
             first, last = self.headers["Range"].removeprefix("bytes=").split("-")

@@ -16,6 +16,8 @@ from prolip.storage.addresses import Address
 
 CONNECT_SECONDS = 30.0
 """Longest wait for a connection."""
+REQUEST_SECONDS = 60.0
+"""Longest silence of S3 before a request is repeated, at most twice; its default of 3 s is short for a busy link."""
 
 
 def open_file_system(address: Address) -> Any:
@@ -82,7 +84,7 @@ def _make_s3(arrow_fs: Any, bucket: str, account: str) -> Any:
         region = arrow_fs.resolve_s3_region(bucket)
     return arrow_fs.S3FileSystem(
         anonymous=is_enabled("AWS_SKIP_SIGNATURE"), region=region, endpoint_override=endpoint,
-        connect_timeout=CONNECT_SECONDS,
+        connect_timeout=CONNECT_SECONDS, request_timeout=REQUEST_SECONDS,
         # A file of one part is uploaded by one request, not by three. Its errors come when it is closed.
         allow_delayed_open=True,
     )  # fmt: skip
