@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from prolip.files import (
-    replace_nonfinite,
     atomic_write,
     atomic_write_folder,
     recover_folder,
     remove_temporary_files,
+    replace_nonfinite,
     require_empty_folder,
 )
 

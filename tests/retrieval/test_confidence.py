@@ -17,7 +17,7 @@ from prolip.retrieval.confidence import (
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
-from prolip.retrieval.query import search
+from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
@@ -35,7 +35,7 @@ def database(tmp_path_factory):
 @pytest.mark.parametrize("row", range(4))
 def test_probability_nearer_than_first_matches_draws_of_the_query(database, row):
     query = make_gaussians(4, seed=3, low=-4.0, high=-2.0)[row]
-    (hits,) = search(database, query[None], SearchConfig(k=25, modality="image"))
+    (hits,) = search_gaussians(database, query[None], SearchConfig(k=25, modality="image"))
     found = probability_nearer_than_first(query, hits)
     draws = query.to(torch.float64).sample(torch.Generator().manual_seed(0), 40_000).numpy()
     distances = np.stack([np.square(draws - mean).sum(1) for mean in hits.mean], axis=1) + hits.uncertainty
@@ -49,7 +49,7 @@ def test_point_query_is_certain_and_copies_count_once(tmp_path):
     copies = IMAGES[[0, 0, 1, 2]]
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", copies, parts=1)])
     point = Gaussian.point(IMAGES.mean[0])
-    (hits,) = search(database, point[None], SearchConfig(k=4))
+    (hits,) = search_gaussians(database, point[None], SearchConfig(k=4))
     assert probability_nearer_than_first(point, hits).tolist() == [0.5, 0.5, 0.0, 0.0]
     found = compute_confidence(database, point, hits, "text")
     assert (found.uncertainty, found.uncertainty_quantile, found.equally_good) == (None, None, 1), (
@@ -62,7 +62,7 @@ def test_equally_good_count_grows_with_query_uncertainty(database):
     counts = []
     for log_var in (-9.0, -5.0, -3.0, -1.0):
         query = Gaussian(mean, torch.full_like(mean, log_var))
-        (hits,) = search(database, query, SearchConfig(k=200, modality="image"))
+        (hits,) = search_gaussians(database, query, SearchConfig(k=200, modality="image"))
         counts.append(compute_confidence(database, query[0], hits, "text").equally_good)
     assert counts == sorted(counts)
     assert counts[0] < 10 < counts[-1]
@@ -70,7 +70,7 @@ def test_equally_good_count_grows_with_query_uncertainty(database):
 
 def test_compute_confidence_values(database):
     query = make_gaussians(1, seed=6)
-    (hits,) = search(database, query, SearchConfig(k=200, modality="image"))
+    (hits,) = search_gaussians(database, query, SearchConfig(k=200, modality="image"))
     found = compute_confidence(database, query[0], hits, "text")
     assert found.uncertainty == pytest.approx(float(query.uncertainty))
     assert found.uncertainty_quantile == pytest.approx(
@@ -104,7 +104,7 @@ def test_confidence_describe():
 
 def test_compute_confidence_without_hits(database):
     query = make_gaussians(1, seed=6)
-    (hits,) = search(database, query, SearchConfig(k=5, where="index < 0"))
+    (hits,) = search_gaussians(database, query, SearchConfig(k=5, where="index < 0"))
     found = compute_confidence(database, query[0], hits, "text")
     assert (found.equally_good, found.compared, found.match) == (0, 0, None)
 
@@ -126,7 +126,10 @@ def test_equally_good_images_match_the_caption_on_scenes(tmp_path):
     queries = model.embed_texts(captions)
     fractions, general = [], []
     for caption, query, hits in zip(
-        captions, queries, search(database, queries, SearchConfig(k=100, modality="image")), strict=True
+        captions,
+        queries,
+        search_gaussians(database, queries, SearchConfig(k=100, modality="image")),
+        strict=True,
     ):
         true = np.array([scenes.is_true_caption(caption, scene) for scene in drawn])
         counted = probability_nearer_than_first(query, hits) >= EQUALLY_GOOD

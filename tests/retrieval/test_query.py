@@ -14,7 +14,7 @@ from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import MARGIN
-from prolip.retrieval.query import search
+from prolip.retrieval.query import search_gaussians
 from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
 IMAGES, TEXTS = make_gaussians(300), make_gaussians(160, seed=1)
@@ -59,7 +59,7 @@ def brute_force(rows, query, k, score, allowed=lambda modality, index, item: Tru
 
 @pytest.mark.parametrize("k", [1, 7, 460, 1000])
 def test_search_order_matches_brute_force(database, rows, k):
-    for hits, query in zip(search(database, QUERIES, SearchConfig(k=k)), QUERIES, strict=True):
+    for hits, query in zip(search_gaussians(database, QUERIES, SearchConfig(k=k)), QUERIES, strict=True):
         wanted = brute_force(rows, query, k, distance)
         assert hits.column("row") == wanted
         assert len(hits) == min(k, 460)
@@ -84,14 +84,16 @@ def test_search_order_matches_brute_force(database, rows, k):
 def test_search_with_filters_matches_brute_force(database, rows, where, options, allowed, by):
     score = distance if by == "csd" else lambda q, z: -float(q.mean.double() @ z.mean.double())
     for hits, query in zip(
-        search(database, QUERIES, SearchConfig(k=9, rank_by=by, where=where, **options)), QUERIES, strict=True
+        search_gaussians(database, QUERIES, SearchConfig(k=9, rank_by=by, where=where, **options)),
+        QUERIES,
+        strict=True,
     ):
         assert hits.column("row") == brute_force(rows, query, 9, score, allowed)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
 def test_search_excludes_rows_above_max_uncertainty(database, rows, fraction):
-    (hits, *_) = search(database, QUERIES, SearchConfig(k=460, max_uncertainty=fraction))
+    (hits, *_) = search_gaussians(database, QUERIES, SearchConfig(k=460, max_uncertainty=fraction))
     for modality, z in (("image", IMAGES), ("text", TEXTS)):
         kept = [
             n for m, n in zip(hits.column("modality"), hits.column("index"), strict=True) if m == modality
@@ -104,7 +106,7 @@ def test_search_by_cosine(database, rows):
     both = Gaussian.stack([z for _, _, z in rows])
     wanted = similarity(QUERIES.to(torch.float64), both.to(torch.float64), "cosine")
     for hits, scores in zip(
-        search(database, QUERIES, SearchConfig(k=12, rank_by="cosine")), wanted, strict=True
+        search_gaussians(database, QUERIES, SearchConfig(k=12, rank_by="cosine")), wanted, strict=True
     ):
         order = scores.argsort(descending=True, stable=True)[:12]
         assert hits.column("row") == order.tolist()
@@ -114,8 +116,8 @@ def test_search_by_cosine(database, rows):
 
 def test_search_by_match(database):
     for hits, near in zip(
-        search(database, QUERIES, SearchConfig(k=9, rank_by="match")),
-        search(database, QUERIES, SearchConfig(k=9)),
+        search_gaussians(database, QUERIES, SearchConfig(k=9, rank_by="match")),
+        search_gaussians(database, QUERIES, SearchConfig(k=9)),
         strict=True,
     ):
         assert hits.column("row") == near.column("row")
@@ -131,7 +133,7 @@ def test_search_over_float16_means(tmp_path):
     for by in ("csd", "cosine"):
         wanted = similarity(QUERIES.to(torch.float64), halves.to(torch.float64), by)
         for hits, scores in zip(
-            search(database, QUERIES, SearchConfig(k=25, rank_by=by)), wanted, strict=True
+            search_gaussians(database, QUERIES, SearchConfig(k=25, rank_by=by)), wanted, strict=True
         ):
             assert hits.column("row") == scores.argsort(descending=True)[:25].tolist()
 
@@ -147,7 +149,7 @@ def test_search_by_cosine_ignores_float16_error_of_lengths(tmp_path):
     halves = z.mean.half().double()
     products = halves @ query[0].double()
     cosine = (products / halves.norm(dim=-1)).numpy()
-    (hits,) = search(database, Gaussian.point(query), SearchConfig(k=10, rank_by="cosine"))
+    (hits,) = search_gaussians(database, Gaussian.point(query), SearchConfig(k=10, rank_by="cosine"))
     assert hits.column("row") == np.lexsort((np.arange(600), -cosine))[:10].tolist()
     by_product = products.argsort(descending=True)[: 10 + MARGIN].tolist()
     assert not set(hits.column("row")) <= set(by_product), "else the products would have done"
@@ -157,7 +159,7 @@ def test_search_by_cosine_ignores_float16_error_of_lengths(tmp_path):
     ("measure", "score"), [("inclusion", log_inclusion), ("containment", log_containment)]
 )
 def test_search_reranks_candidates_by_inclusion(database, rows, measure, score):
-    found = search(database, QUERIES, SearchConfig(k=8, rerank=measure, candidates=40))
+    found = search_gaussians(database, QUERIES, SearchConfig(k=8, rerank=measure, candidates=40))
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 40, distance)
         inside = score(
@@ -171,7 +173,7 @@ def test_search_reranks_candidates_by_inclusion(database, rows, measure, score):
 
 
 def test_search_with_null_returns_only_included_items(database, rows):
-    found = search(database, QUERIES, SearchConfig(k=30), null=NULL)
+    found = search_gaussians(database, QUERIES, SearchConfig(k=30), null=NULL)
     excluded = 0
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 300, distance)  # ten per result
@@ -190,9 +192,9 @@ def test_search_with_null_returns_only_included_items(database, rows):
 def test_search_orders_ties_by_row(tmp_path):
     copies = IMAGES[[0] * 40 + [1] * 5]
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", copies, parts=1)])
-    (hits,) = search(database, IMAGES[:1], SearchConfig(k=30))
+    (hits,) = search_gaussians(database, IMAGES[:1], SearchConfig(k=30))
     assert hits.column("row") == list(range(30))
-    (hits,) = search(database, IMAGES[1:2], SearchConfig(k=30))
+    (hits,) = search_gaussians(database, IMAGES[1:2], SearchConfig(k=30))
     assert hits.column("row") == [*range(40, 45), *range(25)]
 
 
@@ -200,21 +202,26 @@ def test_search_with_an_index(tmp_path, embeddings, rows):
     database = index_embeddings(tmp_path / "db", [embeddings])
     settings = build_index(database, "ivf-sq")
     (approximate, *_), (exact, *_) = (
-        search(database, QUERIES, SearchConfig(k=9)),
-        search(database, QUERIES, SearchConfig(k=9, exact=True)),
+        search_gaussians(database, QUERIES, SearchConfig(k=9)),
+        search_gaussians(database, QUERIES, SearchConfig(k=9, exact=True)),
     )
     assert approximate.method == f"approximate, measured recall@10 {settings.recall:.3f}"
     assert exact.method == "exact"
     assert exact.column("row") == brute_force(rows, QUERIES[0], 9, distance)
     assert np.array_equal(np.sort(approximate.csd), approximate.csd)
-    (cosine, *_) = search(database, QUERIES, SearchConfig(k=9, rank_by="cosine", candidates=100))
+    (cosine, *_) = search_gaussians(database, QUERIES, SearchConfig(k=9, rank_by="cosine", candidates=100))
     assert cosine.method.startswith("the 100 nearest by CSD (approximate")
     assert np.array_equal(-np.sort(-cosine.cosine), cosine.cosine)
-    assert search(database, QUERIES, SearchConfig(k=9, rank_by="cosine", exact=True))[0].method == "exact"
-    method = f"approximate, measured recall@10 {settings.filtered_recall:.3f} with a filter"
-    assert search(database, QUERIES, SearchConfig(k=9, where="index < 200"))[0].method == method
     assert (
-        search(database, QUERIES, SearchConfig(k=9, max_uncertainty=0.9, modality="image"))[0].method
+        search_gaussians(database, QUERIES, SearchConfig(k=9, rank_by="cosine", exact=True))[0].method
+        == "exact"
+    )
+    method = f"approximate, measured recall@10 {settings.filtered_recall:.3f} with a filter"
+    assert search_gaussians(database, QUERIES, SearchConfig(k=9, where="index < 200"))[0].method == method
+    assert (
+        search_gaussians(database, QUERIES, SearchConfig(k=9, max_uncertainty=0.9, modality="image"))[
+            0
+        ].method
         == method
     )
 
@@ -246,21 +253,21 @@ def test_search_rejects_invalid_input_in_one_line(database, queries, options, me
     options = dict(options)
     null = options.pop("null", None)
     with pytest.raises(ValueError, match=message) as caught:
-        search(database, queries, SearchConfig(**options), null=null)
+        search_gaussians(database, queries, SearchConfig(**options), null=null)
     assert "\n" not in str(caught.value)
 
 
 def test_search_rejects_what_the_database_lacks(tmp_path):
     softmax = index_embeddings(tmp_path / "a", [write_embeddings(tmp_path / "e", IMAGES, bias=None)])
     with pytest.raises(ValueError, match="has no match probability"):
-        search(softmax, QUERIES, SearchConfig(rank_by="match"))
-    assert search(softmax, QUERIES)[0].match is None
+        search_gaussians(softmax, QUERIES, SearchConfig(rank_by="match"))
+    assert search_gaussians(softmax, QUERIES)[0].match is None
     with pytest.raises(ValueError, match="needs quantiles"):
-        search(softmax, QUERIES, SearchConfig(max_uncertainty=0.5))
+        search_gaussians(softmax, QUERIES, SearchConfig(max_uncertainty=0.5))
     traces = index_embeddings(tmp_path / "b", [write_embeddings(tmp_path / "f", IMAGES, variances="trace")])
     with pytest.raises(ValueError, match="inclusion needs every variance"):
-        search(traces, QUERIES, null=NULL)
-    (hits, *_) = search(traces, QUERIES, SearchConfig(k=4))
+        search_gaussians(traces, QUERIES, null=NULL)
+    (hits, *_) = search_gaussians(traces, QUERIES, SearchConfig(k=4))
     np.testing.assert_allclose(
         hits.csd[0], float(csd(QUERIES, IMAGES[hits.column("index")[0]][None])[0]), rtol=1e-5
     )
@@ -268,13 +275,13 @@ def test_search_rejects_what_the_database_lacks(tmp_path):
 
 def test_search_in_an_empty_database(tmp_path):
     made = Database.create(tmp_path / "db", write_embeddings(tmp_path / "e", IMAGES).header)
-    assert [len(hits) for hits in search(made, QUERIES, SearchConfig(k=5, rerank="inclusion"))] == [
+    assert [len(hits) for hits in search_gaussians(made, QUERIES, SearchConfig(k=5, rerank="inclusion"))] == [
         0,
         0,
         0,
         0,
     ]
-    assert [len(hits) for hits in search(made, QUERIES, SearchConfig(k=5))] == [0, 0, 0, 0]
+    assert [len(hits) for hits in search_gaussians(made, QUERIES, SearchConfig(k=5))] == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
@@ -296,6 +303,6 @@ def test_exact_search_matches_brute_force_on_100_000_items(tmp_path):
     ):
         wanted = distances.masked_fill(~allowed, math.inf).argsort(dim=1, stable=True)[:, :100]
         for hits, order in zip(
-            search(database, queries, SearchConfig(k=100, where=where)), wanted, strict=True
+            search_gaussians(database, queries, SearchConfig(k=100, where=where)), wanted, strict=True
         ):
             assert hits.column("row") == order.tolist()

@@ -130,12 +130,12 @@ def test_response_without_hits(respond, capsys):
     found = respond(where="index < 0")
     show(found)
     assert "0 images" in capsys.readouterr().out
-    assert found.to_dict()["hits"] == []
+    assert json.loads(found.to_json())["hits"] == []
 
 
 def test_response_to_dict_is_json(respond):
     found = respond(k=3)
-    content = json.loads(json.dumps(found.to_dict()))
+    content = json.loads(found.to_json())
     assert [hit["id"] for hit in content["hits"]] == found.hits.column("id")
     assert content["confidence"]["messages"] == found.confidence.describe()
     assert (content["query"], content["query_modality"], content["target_modality"]) == (

@@ -48,7 +48,8 @@ class Option:
         metadata = get_args(self.hint)[1:] if hasattr(self.hint, "__metadata__") else ()
         name = next((m.name for m in metadata if getattr(m, "name", None)), self.name).replace("_", "-")
         aliases = [alias for m in metadata for alias in getattr(m, "aliases", None) or ()]
-        return [f"--{name}", *aliases, *([f"--no-{name}"] if self.default is True else [])]
+        short = [f"-{name}"] if len(name) == 1 else []
+        return [f"--{name}", *short, *aliases, *([f"--no-{name}"] if self.default is True else [])]
 
 
 def run_command(command: Callable[..., None], prog: str, args: list[str]) -> None:
@@ -189,6 +190,8 @@ def _make_struct(info: StructTypeInfo, hide_advanced: bool) -> StructConstructor
             hint = Annotated[hint, arg(help_behavior_hint=""), FlagCreatePairsOff]
         elif default in (None, (), ""):
             hint = Annotated[hint, arg(help_behavior_hint="")]
+        if len(option.name) == 1:
+            hint = Annotated[hint, arg(aliases=[f"-{option.name}"])]  # -k beside --k
         if metavar := _make_tuple_metavar(option.hint):
             hint = Annotated[hint, arg(metavar=metavar)]
         if option.is_advanced and hide_advanced:

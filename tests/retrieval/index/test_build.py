@@ -12,7 +12,7 @@ from prolip.retrieval.index.build import build_index, compute_uncertainty_quanti
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.settings import SearchEffort
 from prolip.retrieval.index.tune import TuningResult
-from prolip.retrieval.query import search
+from prolip.retrieval.query import search_gaussians
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 
@@ -69,12 +69,12 @@ def test_open_readers_are_not_disturbed_by_build_index(tmp_path, database):
     build_index(database)
     reader = Database.open(database.uri)
     query = make_gaussians(3, seed=8)
-    before = [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))]
+    before = [hits.to_dicts() for hits in search_gaussians(reader, query, SearchConfig(k=12))]
     append_embeddings(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
     build_index(database, "ivf-sq")
-    assert [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))] == before
+    assert [hits.to_dicts() for hits in search_gaussians(reader, query, SearchConfig(k=12))] == before
     late = Database.open(database.uri)
-    assert search(late, query, SearchConfig(k=12))[0].method.startswith("approximate")
+    assert search_gaussians(late, query, SearchConfig(k=12))[0].method.startswith("approximate")
     assert late.count_rows() == 800
 
 
@@ -83,7 +83,7 @@ def test_unreachable_recall_means_exact_search(database, monkeypatch):
     settings = build_index(database, "ivf-sq")
     assert (settings.kind, settings.effort, settings.recall) == ("ivf-sq", None, 0.4)
     assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.4)
-    assert search(database, make_gaussians(1, seed=2), SearchConfig(k=3))[0].method == "exact"
+    assert search_gaussians(database, make_gaussians(1, seed=2), SearchConfig(k=3))[0].method == "exact"
 
 
 def test_build_index_tunes_filtered_search_separately(database, monkeypatch):
@@ -101,10 +101,10 @@ def test_build_index_tunes_filtered_search_separately(database, monkeypatch):
     assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.6)
     query = make_gaussians(1, seed=2)
     assert (
-        search(database, query, SearchConfig(k=3, modality="image"))[0].method
+        search_gaussians(database, query, SearchConfig(k=3, modality="image"))[0].method
         == "approximate, measured recall@10 0.970"
     )
-    assert search(database, query, SearchConfig(k=3, where="index > 5"))[0].method == "exact"
+    assert search_gaussians(database, query, SearchConfig(k=3, where="index > 5"))[0].method == "exact"
 
 
 def test_compute_uncertainty_quantiles_by_modality(database):

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from prolip.checks import require_choice
+from prolip.choices import InclusionMeasure
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 from prolip.measures import public
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import stable_topk_blocks
-
 
 SHORTLIST = 8
 """Candidates with the largest bounds that are computed exactly."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from prolip.checks import require_choice, require_positive_int
-from prolip.choices import Root, RootOf,  InclusionMeasure
+from prolip.choices import InclusionMeasure, Root, RootOf
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import SimilarityMetric
