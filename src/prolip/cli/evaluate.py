@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from prolip.cli.common import CliEvaluationOptions, require_seed
-from prolip.evaluation.configs import RetrievalConfig, UncertaintyConfig, ZeroShotConfig
+from prolip.evaluation.configs import RetrievalConfig, RobustnessConfig, UncertaintyConfig, ZeroShotConfig
 
 if TYPE_CHECKING:
     from prolip.data.sources.labeled import LabeledData

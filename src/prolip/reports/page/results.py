@@ -11,9 +11,8 @@ from PIL import Image
 from prolip.data.source import AnnotatedSource, Source, evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
-from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.configs import RobustnessConfig, UncertaintyConfig
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.strategies import StrategyConfig
 from prolip.evaluation.untrained import untrained_models
