@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from prolip import cli
+from prolip.cli.parser import run_one_of
 
 
 def measures(
@@ -72,6 +74,28 @@ def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="
 
     result = bench.run(photos=photos, repeats=repeats)
     _print_json_or_tables(result, bench.print_result, as_json)
+
+
+def storage(
+    mebibytes: int = 64,
+    repeats: int = 5,
+    s3: str | None = None,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Time streams of a shard from disk, HTTP on this machine and S3 against commands and other libraries.
+
+    Example: python -m benchmarks storage --mebibytes 16
+
+    Args:
+        mebibytes: Size of the shard.
+        repeats: Interleaved runs of each method; medians are reported.
+        s3: Folder on an S3 server (s3://bucket/folder, with AWS_ENDPOINT_URL); the shard is written there and removed.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import storage as bench
+
+    result = bench.run(mebibytes=mebibytes, repeats=repeats, s3=s3)
+    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
 
 
 def train(
@@ -196,6 +220,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "measures": measures,
     "towers": towers,
     "data": data,
+    "storage": storage,
     "train": train,
     "evaluate": evaluate,
     "search": search,
@@ -207,7 +232,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(args: list[str] | None = None) -> None:
     """Run the command of the arguments (None: those of the process); an expected error exits with one line."""
     with cli.reported_errors("benchmarks"):
-        cli.run_command(COMMANDS, "python -m benchmarks", sys.argv[1:] if args is None else args)
+        run_one_of(COMMANDS, "python -m benchmarks", __doc__ or "", sys.argv[1:] if args is None else args)
 
 
 if __name__ == "__main__":

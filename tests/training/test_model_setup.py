@@ -214,7 +214,7 @@ def test_a_run_that_has_no_model_yet(nano, tmp_path, monkeypatch):
     (run / "config.json").write_text('{"format": "prolip-run"}')
     monkeypatch.chdir(run / "checkpoints")
     for start in (run, step, Path(step.name)):
-        with pytest.raises(ValueError, match=f"prolip export {start} OUT"):
+        with pytest.raises(ValueError, match=f"prolip export {start} --out OUT"):
             make_model(ModelSpec(pretrained=str(start)), 0)
     nano.save_pretrained(run / "model")
     for start in (run, run / "model"):

@@ -17,8 +17,8 @@ LONG = FIXTURES / "models" / "long_tiny"
 SIGLIP = FIXTURES / "open_clip" / "siglip"
 
 
-def convert(*args):
-    cli.main(["convert", *(str(a) for a in args)])
+def convert(model, out, *args):
+    cli.main(["convert", str(model), "--out", str(out), *(str(a) for a in args)])
 
 
 def test_convert_to_prolip_and_back_to_release(tmp_path, capsys):
@@ -87,7 +87,7 @@ def test_a_file_with_a_config_and_a_tokenizer(tmp_path, nano, capsys):
     convert(
         tmp_path / "weights.safetensors",
         tmp_path / "new",
-        "--config",
+        "--model-config",
         clip / "open_clip_config.json",
         "--tokenizer",
         words,

@@ -19,7 +19,7 @@ from prolip.cli import report as report_commands
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
-from prolip.cli.parser import HELP_WORDS, Commands, find_command, print_commands, run_command
+from prolip.cli.parser import HELP_WORDS, Commands, run_one_of
 from prolip.cli.search import index, search
 from prolip.cli.train import train as run_training
 from prolip.cli.traverse import traverse
@@ -105,11 +105,11 @@ def main(args: list[str] | None = None) -> None:
         if args[:1] == ["train"]:
             run_training(args[1:])
         elif args and args[0] in GROUPS:
-            _run_one_of(
+            run_one_of(
                 GROUPS[args[0]], f"prolip {args[0]}", inspect.getdoc(COMMANDS[args[0]]) or "", args[1:]
             )
         else:
-            _run_one_of(COMMANDS, "prolip", DESCRIPTION, args)
+            run_one_of(COMMANDS, "prolip", DESCRIPTION, args)
 
 
 @contextmanager
@@ -146,21 +146,6 @@ def reported_errors(prog: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{prog}: stopped", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-def _run_one_of(commands: Commands, prog: str, description: str, args: list[str]) -> None:
-    """Run one of several commands, or list them if there is no word but --help.
-
-    Args:
-        commands: The commands.
-        prog: Name of the program or group.
-        description: Text above the list.
-        args: Words of the command line, the name of the command first.
-    """
-    if not args or args[0] in HELP_WORDS:
-        print_commands(commands, prog, description)
-        raise SystemExit(0)
-    run_command(find_command(commands, prog, args[0]), f"{prog} {args[0]}", args[1:])
 
 
 def _expand_report(args: list[str]) -> list[str]:

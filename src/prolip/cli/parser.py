@@ -52,6 +52,25 @@ class Option:
         return [f"--{name}", *short, *aliases, *([f"--no-{name}"] if self.default is True else [])]
 
 
+def run_one_of(commands: Commands, prog: str, description: str, args: list[str]) -> None:
+    """Run one of several commands, or list them if there is no word but --help.
+
+    Args:
+        commands: The commands.
+        prog: Name of the program or group.
+        description: Text above the list.
+        args: Words of the command line, the name of the command first.
+
+    Raises:
+        ValueError: There is no such command or option; the message names the nearest one.
+        SystemExit: After help was printed, and for words that can't be parsed.
+    """
+    if not args or args[0] in HELP_WORDS:
+        _print_commands(commands, prog, description)
+        raise SystemExit(0)
+    run_command(_find_command(commands, prog, args[0]), f"{prog} {args[0]}", args[1:])
+
+
 def run_command(command: Callable[..., None], prog: str, args: list[str]) -> None:
     """Parse the words of a command line, and run the command.
 
@@ -79,44 +98,6 @@ def run_command(command: Callable[..., None], prog: str, args: list[str]) -> Non
         command, prog=prog, description=description, args=["--help"] if needs_help else args, registry=registry,
         config=(tyro.conf.DisallowNone,),
     )  # fmt: skip
-
-
-def find_command(commands: Commands, prog: str, name: str) -> Callable[..., None]:
-    """Find a command by its name.
-
-    Args:
-        commands: The commands.
-        prog: Name of the group, such as "prolip data", for messages.
-        name: What the user typed.
-
-    Returns:
-        The function.
-
-    Raises:
-        ValueError: There is no such command; the message names the nearest one.
-    """
-    if name not in commands:
-        raise ValueError(
-            f"no command {name!r}: {suggest(name, commands) or f'{prog} --help lists the commands'}"
-        )
-    return commands[name]
-
-
-def print_commands(commands: Commands, prog: str, description: str) -> None:
-    """Print the list of commands, each with the first line of its docstring.
-
-    Args:
-        commands: The commands.
-        prog: Name of the group.
-        description: Text above the list.
-    """
-    print(f"usage: {prog} COMMAND ...\n\n{description}\n\ncommands:")
-    indent = max(map(len, commands)) + 4
-    for name, command in commands.items():
-        summary = inspect.cleandoc(command.__doc__ or "").split("\n\n")[0]
-        lines = textwrap.wrap(" ".join(summary.split()), WIDTH - indent)
-        print(f"  {name}".ljust(indent) + f"\n{' ' * indent}".join(lines))
-    print(f"\nOptions of a command: {prog} COMMAND --help")
 
 
 def iter_options(owner: Callable[..., Any]) -> Iterator[Option]:
@@ -161,6 +142,26 @@ def iter_flat_options(command: Callable[..., Any]) -> Iterator[Option]:
             yield from iter_options(config)
         else:
             yield option
+
+
+def _find_command(commands: Commands, prog: str, name: str) -> Callable[..., None]:
+    """Find a command by its name; ValueError if there is none, with the nearest name."""
+    if name not in commands:
+        raise ValueError(
+            f"no command {name!r}: {suggest(name, commands) or f'{prog} --help lists the commands'}"
+        )
+    return commands[name]
+
+
+def _print_commands(commands: Commands, prog: str, description: str) -> None:
+    """Print the list of commands, each with the first paragraph of its docstring."""
+    print(f"usage: {prog} COMMAND ...\n\n{description}\n\ncommands:")
+    indent = max(map(len, commands)) + 4
+    for name, command in commands.items():
+        summary = inspect.cleandoc(command.__doc__ or "").split("\n\n")[0]
+        lines = textwrap.wrap(" ".join(summary.split()), WIDTH - indent)
+        print(f"  {name}".ljust(indent) + f"\n{' ' * indent}".join(lines))
+    print(f"\nOptions of a command: {prog} COMMAND --help")
 
 
 def _require_known_flags(command: Callable[..., None], prog: str, args: list[str]) -> None:

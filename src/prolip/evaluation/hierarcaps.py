@@ -6,30 +6,27 @@ paper's traversal from an image to a root, and the data set's own protocol (by r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import ClassVar, get_args
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
+from prolip.choices import Root, RootOf
+from prolip.choices import Form, SimilarityMetric
 from prolip.console import describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarcaps import HierarCaps
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import paper_numbers
+from prolip.evaluation.configs import HierarCapsConfig
 from prolip.evaluation.metrics.correlation import spearman
+from prolip.evaluation.result import Proportion, Result, get_value
 from prolip.gaussian import Gaussian
-from prolip.measures.formulas import Form
-from prolip.measures.nearest import SimilarityMetric, find_nearest
-from prolip.retrieval.traversal.traverse import (
-    Root,
-    RootOf,
-    find_captions_at_roots,
-    find_roots,
-    traverse_to_roots,
-)
+from prolip.measures.nearest import find_nearest
+from prolip.retrieval.traversal.traverse import find_captions_at_roots, find_roots, traverse_to_roots
 
 BINS = 40
 """Bins of the histogram of uncertainty."""
@@ -37,59 +34,134 @@ PAPER_LEVELS = 4
 """Levels of the paper's chains: only chains of this length are shown with the paper's values."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChainLevel:
+    """Uncertainty of the captions of one level."""
+
+    mean: float
+    """Mean uncertainty."""
+    quartiles: tuple[float, ...]
+    """The three quartiles."""
+    counts: tuple[int, ...]
+    """Number of captions in each bin of the histogram."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainAmbiguity:
+    """Spearman's correlation of uncertainty with the true log-ambiguity; None if one of them is constant."""
+
+    spearman: float | None
+    """Over all levels."""
+    by_level: tuple[float | None, ...]
+    """Within each level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainUncertainty:
+    """Whether uncertainty falls along chains, from general to specific captions."""
+
+    adjacent_order: Proportion | None
+    """Fraction of pairs of adjacent levels whose uncertainty falls; None for chains of one level."""
+    level_pairs: tuple[tuple[Proportion | None, ...], ...]
+    """[i][j]: fraction of chains whose level i is more uncertain than level j; None on the diagonal."""
+    kendall: float | None
+    """Mean over chains of Kendall's tau of -uncertainty with the level: 1 if it falls along every chain."""
+    edges: tuple[float, ...]
+    """Edges of the bins of the histograms."""
+    levels: tuple[ChainLevel, ...]
+    """The levels, from general to specific."""
+    ambiguity: ChainAmbiguity | None
+    """Against the true ambiguity; None if it is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootTraversal:
+    """Scores of the traversals from each image to one kind of root."""
+
+    root: Root
+    """Kind of root."""
+    root_of: RootOf | None
+    """Query that it is found for: the image, or the caption nearest to it; None for the null root, which has none."""
+    visited: scores.TraversalScores
+    """Scores of the captions that are visited."""
+    at_root: scores.RootScores
+    """Scores of the one caption at the root."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarCapsResult(Result):
+    """Result of HierarCaps; `n` is the number of chains. Of a bad image's chain only the texts count."""
+
+    task: ClassVar[str] = "hierarcaps"
+
+    num_captions: int
+    """Number of distinct captions."""
+    num_images: int
+    """Number of images."""
+    num_missing: int
+    """Number of images that the table names, but that don't exist."""
+    rank_by: SimilarityMetric
+    """Similarity that ranks captions."""
+    form: Form
+    """Form of the log inclusion that finds roots."""
+    uncertainty: ChainUncertainty | None
+    """Order of uncertainty along chains; None for a deterministic model."""
+    traversal: tuple[RootTraversal, ...] | None
+    """Scores for each kind of root; a deterministic model has the null root only. None without images."""
+    radial: scores.RadialScores | None
+    """Scores by the data set's own protocol; None without images."""
+
+    def tables(self) -> list[Table]:
+        """Up to two tables, with the paper's values: the order of levels, and the traversal."""
+        tables = [] if self.uncertainty is None else [_uncertainty_order_table(self.uncertainty)]
+        return tables if self.traversal is None else [*tables, _traversal_table(self)]
+
+
 def evaluate_hierarcaps(
-    embedder: BaseEmbedder,
-    data: HierarCaps,
-    *,
-    metric: SimilarityMetric = "csd",
-    form: Form = "exact",
-    steps: int = 50,
-) -> dict[str, Any]:
-    """Evaluate a model on HierarCaps. (The authors' public code has metric="cosine", form="published".)
+    embedder: BaseEmbedder, data: HierarCaps, config: HierarCapsConfig | None = None
+) -> HierarCapsResult:
+    """Evaluate a model on HierarCaps. (The authors' public code has rank_by="cosine", form="published".)
 
     Args:
         embedder: The model, and how to embed with it.
         data: Chains of captions and their images.
-        metric: Similarity that ranks captions.
-        form: Form of the log inclusion that finds roots.
-        steps: Steps of a traversal, and thresholds of the radial protocol.
+        config: The options; None: the defaults.
 
     Returns:
-        data, chains, captions, images, missing (counts); bad (images that could not be used: only the texts of their
-        chains count); metric, form; uncertainty (`evaluate_chain_uncertainty`); traversal (`evaluate_traversal`) and
-        radial (`score_radial_protocol`), both None without images.
+        The result.
     """
+    config = config or HierarCapsConfig()
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
     traversal = radial = None
-    bad = 0
+    num_bad = 0
     if data.images:
         encoded = embedder.embed_images(ImageList(data.path, data.images))
-        bad = len(encoded.errors)
+        num_bad = len(encoded.errors)
         image_rows, has_image = _find_image_rows(data.image_index, encoded.indices)
         chains = data.chains[has_image]
-        traversal = evaluate_traversal(
-            encoded.images[image_rows], captions, null, chains, metric=metric, form=form, steps=steps
+        traversal = evaluate_traversal(encoded.images[image_rows], captions, null, chains, config)
+        radial = scores.score_radial_protocol(
+            encoded.images, captions, null, chains, image_rows, steps=config.steps
         )
-        radial = scores.score_radial_protocol(encoded.images, captions, null, chains, image_rows, steps=steps)
-    return {
-        "data": str(data.path),
-        "chains": len(data.chains),
-        "captions": len(data.captions),
-        "images": len(data.images),
-        "missing": len(data.missing),
-        "bad": bad,
-        "metric": metric,
-        "form": form,
-        "uncertainty": evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
-        "traversal": traversal,
-        "radial": radial,
-    }
+    return HierarCapsResult(
+        data=str(data.path),
+        n=len(data.chains),
+        num_bad=num_bad,
+        num_captions=len(data.captions),
+        num_images=len(data.images),
+        num_missing=len(data.missing),
+        rank_by=config.rank_by,
+        form=config.form,
+        uncertainty=evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
+        traversal=traversal,
+        radial=radial,
+    )
 
 
 def evaluate_chain_uncertainty(
     uncertainty: Tensor, log_ambiguity: Tensor | None = None
-) -> dict[str, Any] | None:
+) -> ChainUncertainty | None:
     """Measure whether uncertainty falls along chains, from general to specific captions.
 
     Args:
@@ -97,39 +169,35 @@ def evaluate_chain_uncertainty(
         log_ambiguity: True log-ambiguity of the same captions, (N, L); None: unknown.
 
     Returns:
-        None for a deterministic model, else
-        adjacent_order, level_pairs, kendall: `adjacent_order`, `compare_level_pairs` and `kendall_by_level` of
-            `prolip.evaluation.chains`. kendall is that of -uncertainty: 1 if it falls along every chain.
-        by_level: for each level {mean, quartiles}.
-        histogram: {edges, counts: for each level its counts}.
-        ambiguity: {spearman, by_level}, Spearman's correlation with the true log-ambiguity; None if that is unknown.
+        The order of uncertainty; None for a deterministic model.
     """
     if not bool((uncertainty > 0).any()):
         return None
     values = uncertainty.double()
-    quartiles = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64), dim=0).mT
     edges = torch.linspace(float(values.min()), float(values.max()), BINS + 1, dtype=torch.float64)
-    return {
-        "adjacent_order": scores.adjacent_order(values),
-        "level_pairs": scores.compare_level_pairs(values),
-        "kendall": scores.kendall_by_level(-values),
-        "by_level": [
-            {"mean": mean, "quartiles": quartiles_of_level}
-            for mean, quartiles_of_level in zip(values.mean(0).tolist(), quartiles.tolist(), strict=True)
-        ],
-        "histogram": {
-            "edges": edges.tolist(),
-            "counts": [_count_in_bins(level, edges) for level in values.unbind(1)],
-        },
-        "ambiguity": None
-        if log_ambiguity is None
-        else {
-            "spearman": spearman(values.flatten(), log_ambiguity.flatten()),
-            "by_level": [
-                spearman(a, b) for a, b in zip(values.unbind(1), log_ambiguity.unbind(1), strict=True)
-            ],
-        },
-    }
+    return ChainUncertainty(
+        adjacent_order=scores.adjacent_order(values),
+        level_pairs=scores.compare_level_pairs(values),
+        kendall=scores.kendall_by_level(-values),
+        edges=tuple(edges.tolist()),
+        levels=tuple(_summarize_level(level, edges) for level in values.unbind(1)),
+        ambiguity=None if log_ambiguity is None else _correlate_ambiguity(values, log_ambiguity),
+    )
+
+
+def _summarize_level(values: Tensor, edges: Tensor) -> ChainLevel:
+    """Summarize the uncertainties (N,) of a level; `edges` are those of the histogram."""
+    quartiles = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
+    counts = tuple(int(count) for count in torch.histogram(values, edges).hist)
+    return ChainLevel(mean=values.mean().item(), quartiles=tuple(quartiles), counts=counts)
+
+
+def _correlate_ambiguity(values: Tensor, log_ambiguity: Tensor) -> ChainAmbiguity:
+    """Correlate uncertainties with true log-ambiguities, (N, L) each."""
+    by_level = (spearman(a, b) for a, b in zip(values.unbind(1), log_ambiguity.unbind(1), strict=True))
+    return ChainAmbiguity(
+        spearman=spearman(values.flatten(), log_ambiguity.flatten()), by_level=tuple(by_level)
+    )
 
 
 def evaluate_traversal(
@@ -137,11 +205,8 @@ def evaluate_traversal(
     captions: Gaussian,
     null: Gaussian,
     chains: Tensor,
-    *,
-    metric: SimilarityMetric = "csd",
-    form: Form = "exact",
-    steps: int = 50,
-) -> list[dict[str, Any]]:
+    config: HierarCapsConfig | None = None,
+) -> tuple[RootTraversal, ...]:
     """Traverse from each image to each kind of root; score the captions visited and the caption at the root.
 
     Args:
@@ -149,20 +214,17 @@ def evaluate_traversal(
         captions: The distinct captions, (M, D).
         null: The embedding of the text "", (1, D).
         chains: Rows of each chain's captions, int64 (N, L).
-        metric: Similarity that ranks captions.
-        form: Form of the log inclusion that finds roots.
-        steps: Steps of a traversal.
+        config: The options; None: the defaults.
 
     Returns:
-        One dict for each kind of root and each query that it is found for (the image, or the caption nearest to it):
-        root, root_of ("image", "caption"; None for the null root, which has no query), and the values of
-        `chains.traversal_scores` and `chains.root_scores`. A deterministic model has the null root only.
+        One for each kind of root and each query that it is found for; for a deterministic model the null root only.
     """
+    config = config or HierarCapsConfig()
     probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (images, captions))
     settings: list[tuple[Root, RootOf]] = [("null", "image")]
     if probabilistic:
         settings += [(root, query) for root in get_args(Root) if root != "null" for query in get_args(RootOf)]
-    start = find_nearest(images, captions, 1, metric=metric)[1][:, 0]
+    start = find_nearest(images, captions, 1, metric=config.rank_by)[1][:, 0]
     queries: dict[RootOf, Gaussian] = {"image": images, "caption": captions[start]}
     # "inclusion" and "inclusion+null" look for the same caption: find it once
     roots: dict[tuple[str, RootOf], Tensor] = {}
@@ -170,44 +232,31 @@ def evaluate_traversal(
     for root, root_of in settings:
         key = (root.removesuffix("+null"), root_of)
         if key not in roots:
-            roots[key] = find_roots(queries[root_of], captions, root, form)
+            roots[key] = find_roots(queries[root_of], captions, root, config.form)
         traversals = traverse_to_roots(
-            captions, null, start, roots[key], root=root, rank_by=metric, steps=steps
+            captions, null, start, roots[key], root=root, rank_by=config.rank_by, steps=config.steps
         )
-        at_root = find_captions_at_roots(traversals, captions, metric)
-        row: dict[str, Any] = {"root": root, "root_of": None if root == "null" else root_of}
+        at_root = find_captions_at_roots(traversals, captions, config.rank_by)
         rows.append(
-            row | scores.traversal_scores(traversals.visited, chains) | scores.root_scores(at_root, chains)
+            RootTraversal(
+                root=root,
+                root_of=None if root == "null" else root_of,
+                visited=scores.traversal_scores(traversals.visited, chains),
+                at_root=scores.root_scores(at_root, chains),
+            )
         )
-    return rows
+    return tuple(rows)
 
 
-def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Make the tables of a HierarCaps evaluation, with the paper's values.
-
-    Args:
-        result: What `evaluate_hierarcaps` returned.
-
-    Returns:
-        Up to two tables: the order of levels, and the traversal, as far as they were evaluated.
-    """
-    tables = []
-    if result["uncertainty"] is not None:
-        tables.append(_uncertainty_order_table(result["uncertainty"]))
-    if result["traversal"] is not None:
-        tables.append(_traversal_table(result))
-    return tables
-
-
-def _uncertainty_order_table(uncertainty: Mapping[str, Any]) -> Table:
-    """Table of the result of `evaluate_chain_uncertainty`.
+def _uncertainty_order_table(uncertainty: ChainUncertainty) -> Table:
+    """Table of the order of levels.
 
     For each level, its mean uncertainty and the percent of chains in which it is more uncertain than each other level.
     """
-    adjacent_order = uncertainty["adjacent_order"]  # None for chains of one level
+    adjacent_order = get_value(uncertainty.adjacent_order)  # None for chains of one level
     order, paper = map(format_percent, (adjacent_order, paper_numbers.ADJACENT_ORDER))
     title = f"HierarCaps: {order} % of adjacent levels in order (paper {paper})"
-    num_levels = len(uncertainty["by_level"])
+    num_levels = len(uncertainty.levels)
     note = (
         "in percent of chains; the paper's in parentheses"
         if num_levels == PAPER_LEVELS
@@ -217,36 +266,40 @@ def _uncertainty_order_table(uncertainty: Mapping[str, Any]) -> Table:
         note += ". General captions are less uncertain than specific ones here, contrary to what is expected"
     headings = ("mean uncertainty", *(f"more uncertain than level {level}" for level in range(num_levels)))
     table = make_table(title, ["level"], headings, caption=note)
-    rows = zip(uncertainty["by_level"], uncertainty["level_pairs"], strict=True)
-    for i, (summary, fractions) in enumerate(rows):
-        percents = (_format_level_pair(fraction, i, j, num_levels) for j, fraction in enumerate(fractions))
-        table.add_row(str(i), format_number(summary["mean"]), *percents)
+    rows = zip(uncertainty.levels, uncertainty.level_pairs, strict=True)
+    for i, (level, fractions) in enumerate(rows):
+        percents = (_format_level_pair(get_value(fraction), i, j, num_levels) for j, fraction in enumerate(fractions))
+        table.add_row(str(i), format_number(level.mean), *percents)
     return table
 
 
-def _traversal_table(result: Mapping[str, Any]) -> Table:
+def _traversal_table(result: HierarCapsResult) -> Table:
     """Table of precision and recall in percent: traversals by root, the data set's own protocol, the paper's rows."""
-    title = f"HierarCaps: traversal of {result['radial']['steps']} steps, in percent"
+    radial = result.radial
+    steps = "" if radial is None else f" of {radial.steps} steps"
+    title = f"HierarCaps: traversal{steps}, in percent"
     headings = ("precision", "recall", "any recall", "root recall")
-    table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result["bad"]))
-    for row in result["traversal"]:
-        numbers = (row[key] for key in ("precision", "recall", "any_recall", "root_recall"))
-        table.add_row(row["root"], row["root_of"] or "", *map(format_percent, numbers))
-    radial = result["radial"]
-    table.add_row(
-        "HierarCaps' protocol", "", format_percent(radial["precision"]), format_percent(radial["recall"])
-    )
+    table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result.num_bad))
+    for row in result.traversal or ():
+        visited = row.visited
+        numbers = (visited.precision, visited.recall, visited.any_recall, row.at_root.recall)
+        table.add_row(row.root, row.root_of or "", *(format_percent(number.value) for number in numbers))
+    if radial is not None:
+        precision, recall = (format_percent(number.value) for number in (radial.precision, radial.recall))
+        table.add_row("HierarCaps' protocol", "", precision, recall)
     table.add_section()
     for name in paper_numbers.HIERARCAPS.rows:
-        row = paper_numbers.HIERARCAPS.row(name)
-        precision, recall, root_recall = (row[column] for column in paper_numbers.HIERARCAPS.columns)
+        paper = paper_numbers.HIERARCAPS.row(name)
+        precision, recall, root_recall = (
+            format_percent(paper[column]) for column in paper_numbers.HIERARCAPS.columns
+        )
         table.add_row(  # the paper doesn't say which recall its own is
             f"paper: {name}",
             "",
-            format_percent(precision),
-            f"{format_percent(recall)} ?",
+            precision,
+            f"{recall} ?",
             "",
-            format_percent(root_recall),
+            root_recall,
         )
     return table
 
@@ -261,11 +314,6 @@ def _format_level_pair(fraction: float | None, i: int, j: int, num_levels: int) 
     paper = paper_numbers.LEVEL_PAIRS.get((i, j))
     printed = f"≥ {format_percent(paper_numbers.FAR_LEVEL_PAIRS)}" if paper is None else format_percent(paper)
     return f"{format_percent(fraction)} ({printed})"
-
-
-def _count_in_bins(values: Tensor, edges: Tensor) -> list[int]:
-    """Number of values in each bin between the edges."""
-    return [int(count) for count in torch.histogram(values, edges).hist]
 
 
 def _find_image_rows(image_index: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

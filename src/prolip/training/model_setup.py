@@ -132,7 +132,7 @@ def _require_model_folder(pretrained: str) -> None:
     if is_checkpoint or (is_run(path) and not (path / MODEL).is_dir()):
         raise ValueError(
             f"model.pretrained: {pretrained} has no model folder. Export one with "
-            f"`prolip export {shlex.quote(pretrained)} OUT`, then set --model.pretrained OUT"
+            f"`prolip export {shlex.quote(pretrained)} --out OUT`, then set --model.pretrained OUT"
         )
 
 

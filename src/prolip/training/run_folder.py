@@ -183,7 +183,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
         changes = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
         raise ValueError(
             f"{folder} holds a run with another config: {changes}. Undo these changes, or start a new run with --out "
-            f"(from these weights: `prolip export {shlex.quote(str(folder))} OUT`, then --model.pretrained OUT)"
+            f"(from these weights: `prolip export {shlex.quote(str(folder))} --out OUT`, then --model.pretrained OUT)"
         )
 
 

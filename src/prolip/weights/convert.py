@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 
+from prolip.configs import takes_config
 from prolip.files import require_empty_folder
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resize_model
 from prolip.weights import onnx
+from prolip.weights.config import ConvertConfig
 from prolip.weights.formats import release
 from prolip.weights.formats.rules import LoadingReport
 from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import make_probabilistic
-
-Target = Literal["folder", "probabilistic", "release", "onnx"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class ConversionResult:
     out: Path
     differences: dict[str, float]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values; tensors by name, the model by its summary line."""
-        return {
+    def to_json(self) -> str:
+        """The result as JSON text; tensors by name, the model by its summary line."""
+        content = {
             "out": str(self.out),
             "format": self.format,
             "model": repr(self.model),
@@ -51,28 +51,17 @@ class ConversionResult:
             "unused": dict(self.report.unused),
             "differences": self.differences,
         }
+        return json.dumps(content)
 
 
-def convert(
-    source: str | Path,
-    out: Path,
-    *,
-    to: Target = "folder",
-    revision: str | None = None,
-    config: Path | None = None,
-    tokenizer: str | None = None,
-    image_size: int | None = None,
-    context_length: int | None = None,
-    seed: int = 0,
-) -> ConversionResult:
+@takes_config(ConvertConfig)
+def convert(model: str | Path, out: str | Path, config: ConvertConfig) -> ConversionResult:
     """Load a model, convert it, and write it to a folder.
 
     Args:
-        source, revision, config, tokenizer, image_size, context_length: As for `prolip.load`.
+        model: What `prolip.load` takes.
         out: Output folder, which must be new or empty.
-        to: What is written: "folder", a model folder of prolip; "probabilistic", one of the model with added
-            uncertainty; "release", the files of the ProLIP release; "onnx", both towers as graphs.
-        seed: Seed of newly initialized weights of a probabilistic model.
+        config: What to write; or its fields as keywords.
 
     Returns:
         The converted model and what happened to its tensors.
@@ -81,21 +70,24 @@ def convert(
         ValueError, OSError: The output folder is not empty, the model can't be loaded (see `prolip.load`), or the
             target format can't represent it.
     """
-    require_empty_folder(out)
-    loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
-    model = resize_model(loaded.model, image_size=image_size, context_length=context_length)
-    report = replace(loaded.report, resized=_list_resized(loaded.model, model))
-    if to == "probabilistic":
-        model, new_report = make_probabilistic(model, torch.Generator().manual_seed(seed))
+    folder = Path(out).expanduser()
+    require_empty_folder(folder)
+    loaded = open_model(
+        model, revision=config.revision, tokenizer=config.tokenizer, config=config.model_config
+    )
+    converted = resize_model(loaded.model, image_size=config.image_size, context_length=config.context_length)
+    report = replace(loaded.report, resized=_list_resized(loaded.model, converted))
+    if config.to == "probabilistic":
+        converted, new_report = make_probabilistic(converted, torch.Generator().manual_seed(config.seed))
         report = replace(new_report, resized=report.resized, unused=(*report.unused, *new_report.unused))
     differences: dict[str, float] = {}
-    if to == "release":
-        release.export_release(model, out)
-    elif to == "onnx":
-        differences = onnx.export_onnx(model, out)
+    if config.to == "release":
+        release.export_release(converted, folder)
+    elif config.to == "onnx":
+        differences = onnx.export_onnx(converted, folder)
     else:
-        model.save_pretrained(out)
-    return ConversionResult(model, report, loaded.format, out, differences)
+        converted.save_pretrained(folder)
+    return ConversionResult(converted, report, loaded.format, folder, differences)
 
 
 def _list_resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:

@@ -196,5 +196,5 @@ def _find_config(weights: Path) -> Path:
     raise FileNotFoundError(
         f"{weights}: there is no config in its folder, so the number of heads, the activation and the resolution are "
         "unknown. Pass a config file, for example of open_clip's model_configs: as the argument config of prolip.load, "
-        "or with --config of prolip convert."
+        "or with --model-config of prolip convert."
     )
