@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -165,28 +166,25 @@ def test_writing_removes_others_but_never_what_is_open(tmp_path, part):
     assert not list(tmp_path.iterdir())
 
 
-def hold_open(folder, is_open, stop):
+def hold_open(folder, connection):
     with EmbeddingCache(folder=folder).open(NAMES[0], IMAGES):
-        is_open.set()
-        stop.wait(60)
+        connection.send("open")
+        time.sleep(60)
 
 
 def test_data_set_that_another_process_has_open_is_kept(cache, part):
     write(cache, NAMES[0], part, 10)
     context = multiprocessing.get_context("fork")
-    is_open, stop = context.Event(), context.Event()
-    process = context.Process(target=hold_open, args=(cache.folder, is_open, stop))
+    here, there = context.Pipe()
+    process = context.Process(target=hold_open, args=(cache.folder, there), daemon=True)
     process.start()
     try:
-        assert is_open.wait(60)
+        assert here.poll(30)
         assert cache.shrink(0) == []
-        process.kill()  # a killed process leaves no lock behind
-        process.join(60)
-        assert len(cache.shrink(0)) == 1
     finally:
-        stop.set()
         process.kill()
-        process.join(60)
+        process.join(30)
+    assert len(cache.shrink(0)) == 1, "a killed process leaves no lock behind"
 
 
 def test_killed_removal_leaves_no_half_data_set(cache, part, monkeypatch):
@@ -277,5 +275,5 @@ def test_size_of_the_environment_is_checked_before_any_work(cache, monkeypatch):
     monkeypatch.setenv("PROLIP_CACHE_SIZE", "3 MB")
     assert get_max_size() == 3_000_000
     monkeypatch.setenv("PROLIP_CACHE_SIZE", "lots")
-    with pytest.raises(ValueError, match="PROLIP_CACHE_SIZE .* 'lots'"), cache.open(NAMES[0], IMAGES):
+    with pytest.raises(ValueError, match=r"PROLIP_CACHE_SIZE .* 'lots'"), cache.open(NAMES[0], IMAGES):
         pytest.fail("opened")
