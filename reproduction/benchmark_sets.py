@@ -194,22 +194,23 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
     """
     data = read_hierarcaps(evaluation_data.folder / "hierarcaps" / "test.csv")
     result = hierarcaps.evaluate_hierarcaps(embedder, data)
-    uncertainty = result["uncertainty"]
+    uncertainty = result.uncertainty
     order = None
     if uncertainty is not None:
-        pairs = [
-            uncertainty["level_pairs"][level][level + 1]
-            for level in range(len(uncertainty["level_pairs"]) - 1)
-        ]
-        order = {"n": result["chains"], "adjacent": uncertainty["adjacent_order"], "pairs": pairs}
+        pairs = [get_value(row[level + 1]) for level, row in enumerate(uncertainty.level_pairs[:-1])]
+        order = {"n": result.n, "adjacent": get_value(uncertainty.adjacent_order), "pairs": pairs}
     traversals = {
-        row["root"]: {name: row[name] for name in ("precision", "recall", "root_recall")}
-        for row in result["traversal"]
-        if row["root_of"] in (None, "image")
+        row.root: {
+            "precision": row.visited.precision.value,
+            "recall": row.visited.recall.value,
+            "root_recall": row.at_root.recall.value,
+        }
+        for row in result.traversal or ()
+        if row.root_of in (None, "image")
     }
     return {
-        "n": result["chains"],
+        "n": result.n,
         "order": order,
         "traversal": {root: traversals.get(root) for root in ("null", "inclusion", "inclusion+null")},
-        "recall": result["radial"]["recall"],
+        "recall": None if result.radial is None else result.radial.recall.value,
     }

@@ -31,28 +31,32 @@ def test_traversal_scores_match_sets_of_texts(visited, chains):
         recall += sum(text in seen for text in own) / 4 / 5
         some += bool(seen & set(own)) / 5
     found = scores.traversal_scores(torch.tensor(visited), torch.tensor(chains))
-    assert found == pytest.approx({"precision": precision, "recall": recall, "any_recall": some}, abs=1e-12)
+    values = (found.precision.value, found.recall.value, found.any_recall.value)
+    assert values == pytest.approx((precision, recall, some), abs=1e-12)
+    assert found.precision.n == found.recall.n == found.any_recall.n == 5
 
 
 @given(roots=indices(1, 5), chains=indices(5, 4))
 def test_roots_are_scored_by_the_one_caption_that_they_retrieve(roots, chains):
     found = scores.root_scores(torch.tensor(roots[0]), torch.tensor(chains))
     pairs = list(zip(roots[0], chains, strict=True))
-    assert found["root_recall"] == pytest.approx(sum(root in chain for root, chain in pairs) / 5)
-    assert found["root_mean_recall"] == pytest.approx(sum(chain.count(root) for root, chain in pairs) / 20)
-    assert found["root_level_0"] == pytest.approx(sum(root == chain[0] for root, chain in pairs) / 5)
+    assert found.recall.value == pytest.approx(sum(root in chain for root, chain in pairs) / 5)
+    assert found.mean_recall.value == pytest.approx(sum(chain.count(root) for root, chain in pairs) / 20)
+    assert found.level_0.value == pytest.approx(sum(root == chain[0] for root, chain in pairs) / 5)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=6))
 def test_the_order_of_levels_by_loops_with_ties(rows):
     values = torch.tensor(rows, dtype=torch.float64)
     falling = [row[i] > row[i + 1] for row in rows for i in range(3)]
-    assert scores.adjacent_order(values) == pytest.approx(sum(falling) / len(falling))
+    found = scores.adjacent_order(values)
+    assert found.value == pytest.approx(sum(falling) / len(falling))
+    assert found.n == len(rows), "pairs of one chain are not independent"
     pairs = scores.compare_level_pairs(values)
     for i in range(4):
         assert pairs[i][i] is None
         for j in set(range(4)) - {i}:
-            assert pairs[i][j] == pytest.approx(sum(row[i] > row[j] for row in rows) / len(rows))
+            assert pairs[i][j].value == pytest.approx(sum(row[i] > row[j] for row in rows) / len(rows))
     signs = [(row[j] > row[i]) - (row[j] < row[i]) for row in rows for i, j in combinations(range(4), 2)]
     assert scores.kendall_by_level(values) == pytest.approx(sum(signs) / len(signs))
 
@@ -67,7 +71,7 @@ def test_a_single_level_has_no_order():
     values = torch.ones(3, 1)
     assert scores.adjacent_order(values) is None
     assert scores.kendall_by_level(values) is None
-    assert scores.compare_level_pairs(values) == [[None]]
+    assert scores.compare_level_pairs(values) == ((None,),)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 50])
@@ -91,9 +95,9 @@ def test_hierarcaps_protocol_by_a_loop_over_images_and_thresholds(draw, generato
         precisions.append(len(taken & {i for chain in own for i in chain}) / len(taken))
         recalls.append(sum(any(chain[level] in taken for chain in own) for level in range(4)) / 4)
     found = scores.score_radial_protocol(images, captions, null, chains, image_of, steps=steps)
-    assert found["precision"] == pytest.approx(sum(precisions) / 8, abs=1e-12)
-    assert found["recall"] == pytest.approx(sum(recalls) / 8, abs=1e-12)
-    assert found["d_corr"] == pytest.approx(scores.kendall_by_level(radius[chains]))
+    assert found.precision.value == pytest.approx(sum(precisions) / 8, abs=1e-12)
+    assert found.recall.value == pytest.approx(sum(recalls) / 8, abs=1e-12)
+    assert found.d_corr == pytest.approx(scores.kendall_by_level(radius[chains]))
 
 
 def test_perfect_embeddings_have_full_recall():
@@ -105,7 +109,7 @@ def test_perfect_embeddings_have_full_recall():
     found = scores.score_radial_protocol(
         Gaussian.point(image[None]), captions, Gaussian.point(root[None]), chain, first
     )
-    assert (found["precision"], found["recall"], found["d_corr"]) == (1.0, 1.0, 1.0)
+    assert (found.precision.value, found.recall.value, found.d_corr) == (1.0, 1.0, 1.0)
 
 
 def test_captions_at_the_threshold_itself_are_within_it():
@@ -115,4 +119,4 @@ def test_captions_at_the_threshold_itself_are_within_it():
     root = Gaussian.point(torch.tensor([[1.0, 0.0]]))
     first = torch.zeros(1, dtype=torch.int64)
     found = scores.score_radial_protocol(captions[1:2], captions, root, torch.tensor([[1]]), first, steps=2)
-    assert (found["precision"], found["recall"]) == (1.0, 1.0)
+    assert (found.precision.value, found.recall.value) == (1.0, 1.0)

@@ -13,7 +13,9 @@ from prolip.data.sources.hierarcaps import read_hierarcaps
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import hierarcaps
+from prolip.evaluation.configs import HierarCapsConfig
 from prolip.evaluation.metrics.correlation import spearman
+from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
 from prolip.model.prolip import ProLIP
@@ -27,6 +29,15 @@ from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from tests.golden import FIXTURES
 
 FOLDER = FIXTURES / "analysis"
+FIVE_STEPS = HierarCapsConfig(steps=5)
+
+
+def make_text_result(uncertainty):
+    """A result of chains without images."""
+    return hierarcaps.HierarCapsResult(
+        data="chains", n=2, num_captions=4, num_images=0, num_missing=0, rank_by="csd", form="exact",
+        uncertainty=uncertainty, traversal=None, radial=None,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +69,12 @@ def ends(golden):
     return {"start": find_nearest(images, captions, 1, metric="cosine")[1][:, 0], **roots}
 
 
-def in_percent(row, *keys):
+def in_percent(precision, recall, any_recall):
     return {
-        name: 100 * row[key] for name, key in zip(("precision", "recall", "any_recall"), keys, strict=True)
+        "precision": 100 * precision.value,
+        "recall": 100 * recall.value,
+        "any_recall": 100 * any_recall.value,
     }
-
-
-TRAVERSAL = ("precision", "recall", "any_recall")
-ROOT = (
-    "root_recall",
-    "root_mean_recall",
-    "root_recall",
-)  # of one caption, precision is whether it is a true one
 
 
 @pytest.mark.parametrize(
@@ -91,12 +96,15 @@ def test_the_release_in_its_own_mode(golden, ends, name, settings):
     start, roots = ends["start"], ends[settings["root"].removesuffix("+null")]
     traversals = traverse_to_roots(captions, null, start, roots, rank_by="cosine", **settings)
     found = scores.traversal_scores(traversals.visited, golden["chains"])
-    assert in_percent(found, *TRAVERSAL) == pytest.approx(golden["results"][name], rel=1e-6)
+    percents = in_percent(found.precision, found.recall, found.any_recall)
+    assert percents == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
         found = scores.root_scores(
             find_captions_at_roots(traversals, golden["captions"], "cosine"), golden["chains"]
         )
-        assert in_percent(found, *ROOT) == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
+        # of one caption, precision is whether it is a true one
+        percents = in_percent(found.recall, found.mean_recall, found.recall)
+        assert percents == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
 
 
 def test_the_release_start_and_root_of_every_image(golden):
@@ -109,27 +117,26 @@ def test_the_release_start_and_root_of_every_image(golden):
 
 def test_the_order_of_the_golden_levels(golden):
     found = hierarcaps.evaluate_chain_uncertainty(golden["captions"].uncertainty[golden["chains"]])
-    assert 100 * found["adjacent_order"] == pytest.approx(golden["results"]["level_order_metric"], rel=1e-6)
-    adjacent = [found["level_pairs"][i][i + 1] for i in range(3)]
-    assert sum(adjacent) / 3 == pytest.approx(found["adjacent_order"])
-    assert [sum(counts) for counts in found["histogram"]["counts"]] == [1000] * 4
-    assert found["ambiguity"] is None
+    assert 100 * found.adjacent_order.value == pytest.approx(
+        golden["results"]["level_order_metric"], rel=1e-6
+    )
+    adjacent = [found.level_pairs[i][i + 1].value for i in range(3)]
+    assert sum(adjacent) / 3 == pytest.approx(found.adjacent_order.value)
+    assert [sum(level.counts) for level in found.levels] == [1000] * 4
+    assert found.ambiguity is None
 
 
-@pytest.mark.parametrize("mode", [{}, {"metric": "cosine", "form": "published"}])
+@pytest.mark.parametrize("mode", [{}, {"rank_by": "cosine", "form": "published"}])
 def test_traversal_rows_match_traverse(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
-    rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
-    assert len({(row["root"], row["root_of"]) for row in rows}) == 9
-    ranked = {"rank_by" if key == "metric" else key: value for key, value in mode.items()}
+    rows = hierarcaps.evaluate_traversal(*few, HierarCapsConfig(steps=9, **mode))
+    assert len({(row.root, row.root_of) for row in rows}) == 9
     for row in rows:
-        traversals = traverse(
-            *few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **ranked
-        )
-        assert row.items() >= scores.traversal_scores(traversals.visited, few[3]).items()
-        found = find_captions_at_roots(traversals, few[1], mode.get("metric", "csd"))
-        assert row.items() >= scores.root_scores(found, few[3]).items()
-    assert len({row["precision"] for row in rows}) > 4, "roots differ"
+        traversals = traverse(*few[:3], root=row.root, root_of=row.root_of or "image", steps=9, **mode)
+        assert row.visited == scores.traversal_scores(traversals.visited, few[3])
+        found = find_captions_at_roots(traversals, few[1], mode.get("rank_by", "csd"))
+        assert row.at_root == scores.root_scores(found, few[3])
+    assert len({row.visited.precision.value for row in rows}) > 4, "roots differ"
 
 
 def test_uncertainty_and_truth(generator):
@@ -137,13 +144,13 @@ def test_uncertainty_and_truth(generator):
     truth[:, 0] = 0.0
     uncertainty = truth.exp()
     found = hierarcaps.evaluate_chain_uncertainty(uncertainty, truth)
-    assert found["ambiguity"]["spearman"] == pytest.approx(1.0)
-    assert found["ambiguity"]["by_level"] == [None, pytest.approx(1.0), pytest.approx(1.0)]
-    assert found["by_level"][1]["mean"] == pytest.approx(uncertainty[:, 1].mean().item())
-    assert found["by_level"][2]["quartiles"][1] == pytest.approx(uncertainty[:, 2].median().item(), rel=0.1)
-    assert hierarcaps.evaluate_chain_uncertainty(torch.tensor([[3.0, 2.0, 1.0]]))["kendall"] == 1.0
+    assert found.ambiguity.spearman == pytest.approx(1.0)
+    assert found.ambiguity.by_level == (None, pytest.approx(1.0), pytest.approx(1.0))
+    assert found.levels[1].mean == pytest.approx(uncertainty[:, 1].mean().item())
+    assert found.levels[2].quartiles[1] == pytest.approx(uncertainty[:, 2].median().item(), rel=0.1)
+    assert hierarcaps.evaluate_chain_uncertainty(torch.tensor([[3.0, 2.0, 1.0]])).kendall == 1.0
     assert hierarcaps.evaluate_chain_uncertainty(torch.zeros(4, 3)) is None
-    assert hierarcaps.evaluate_chain_uncertainty(torch.ones(4, 3))["adjacent_order"] == 0.0
+    assert hierarcaps.evaluate_chain_uncertainty(torch.ones(4, 3)).adjacent_order.value == 0.0
 
 
 @pytest.fixture(scope="module")
@@ -155,21 +162,26 @@ def scenes(tmp_path_factory):
 
 def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
     data = read_hierarcaps(scenes)
-    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, steps=10)
-    assert json.loads(json.dumps(result)) == result
-    assert (result["chains"], result["images"], result["missing"]) == (12, 12, 0)
+    result = hierarcaps.evaluate_hierarcaps(
+        Embedder(model=nano, cache=tmp_path), data, HierarCapsConfig(steps=10)
+    )
+    assert Result.from_json(result.to_json()) == result
+    assert (result.n, result.num_images, result.num_missing) == (12, 12, 0)
     images = nano.embed_images(list(data.images))
     captions, null = nano.embed_texts(list(data.captions)), nano.embed_texts([""])
-    assert result["uncertainty"]["adjacent_order"] == scores.adjacent_order(captions.uncertainty[data.chains])
+    assert result.uncertainty.adjacent_order == scores.adjacent_order(captions.uncertainty[data.chains])
     wanted = spearman(captions.uncertainty[data.chains].flatten(), data.log_ambiguity.flatten())
-    assert result["uncertainty"]["ambiguity"]["spearman"] == pytest.approx(wanted)
+    assert result.uncertainty.ambiguity.spearman == pytest.approx(wanted)
     traversals = traverse(images, captions, null, root="inclusion", steps=10)
-    row = next(row for row in result["traversal"] if (row["root"], row["root_of"]) == ("inclusion", "image"))
-    assert row["recall"] == scores.traversal_scores(traversals.visited, data.chains)["recall"]
-    assert result["radial"]["d_corr"] == pytest.approx(
+    row = next(row for row in result.traversal if (row.root, row.root_of) == ("inclusion", "image"))
+    assert row.visited == scores.traversal_scores(traversals.visited, data.chains)
+    assert result.radial.d_corr == pytest.approx(
         scores.kendall_by_level((captions.mean - null.mean).norm(dim=-1)[data.chains])
     )
-    assert hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, steps=10) == result
+    assert (
+        hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, HierarCapsConfig(steps=10))
+        == result
+    )
 
 
 def test_chains_without_image_are_scored_by_texts(nano, scenes, tmp_path, monkeypatch):
@@ -180,45 +192,45 @@ def test_chains_without_image_are_scored_by_texts(nano, scenes, tmp_path, monkey
     for number in (9, 3):
         name = f"images/{number:06d}.png"
         (tmp_path / name).write_bytes((scenes.parent / name).read_bytes())
-    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)
-    assert (result["chains"], result["images"], result["missing"]) == (12, 2, 10)
-    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, steps=5)
-    assert result["uncertainty"] == whole["uncertainty"]
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), FIVE_STEPS)
+    assert (result.n, result.num_images, result.num_missing) == (12, 2, 10)
+    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, FIVE_STEPS)
+    assert result.uncertainty == whole.uncertainty
     monkeypatch.setattr(hierarcaps, "evaluate_traversal", lambda images, *rest, **_: (images.mean, rest[2]))
-    images, chains = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)[
-        "traversal"
-    ]
+    images, chains = hierarcaps.evaluate_hierarcaps(
+        Embedder(model=nano), read_hierarcaps(few), FIVE_STEPS
+    ).traversal
     assert torch.equal(chains, data.chains[[3, 9]])
     assert torch.allclose(images, nano.embed_images([data.images[3], data.images[9]]).mean, atol=1e-6)
     for path in (tmp_path / "images").iterdir():
         path.unlink()
-    bare = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)
-    assert (bare["traversal"], bare["radial"]) == (None, None)
-    assert len(hierarcaps.hierarcaps_tables(bare)) == 1
+    bare = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), FIVE_STEPS)
+    assert (bare.traversal, bare.radial) == (None, None)
+    assert len(bare.tables()) == 1
 
 
 def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
-    result = hierarcaps.evaluate_hierarcaps(Embedder(model=model), read_hierarcaps(scenes), steps=5)
-    assert result["uncertainty"] is None
-    assert [row["root"] for row in result["traversal"]] == ["null"]
-    assert 0 <= result["radial"]["recall"] <= 1
-    assert len(hierarcaps.hierarcaps_tables(result)) == 1
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=model), read_hierarcaps(scenes), FIVE_STEPS)
+    assert result.uncertainty is None
+    assert [row.root for row in result.traversal] == ["null"]
+    assert 0 <= result.radial.recall.value <= 1
+    assert len(result.tables()) == 1
 
 
 def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
-    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), steps=5)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), FIVE_STEPS)
     console = Console(record=True, width=160, file=open("/dev/null", "w"))  # noqa: SIM115
-    for table in hierarcaps.hierarcaps_tables(result):
+    for table in result.tables():
         console.print(table)
     text = console.export_text()
     assert (
-        f"{100 * result['uncertainty']['adjacent_order']:.1f} % of adjacent levels in order (paper 90.0)"
+        f"{100 * result.uncertainty.adjacent_order.value:.1f} % of adjacent levels in order (paper 90.0)"
         in text
     )
-    pairs = result["uncertainty"]["level_pairs"]
+    pairs = result.uncertainty.level_pairs
     for i, j, printed in ((0, 1, "78.2"), (2, 3, "92.3"), (0, 3, "≥ 99.7"), (1, 2, "≥ 99.7")):
-        assert f"{100 * pairs[i][j]:.1f} ({printed})" in text
+        assert f"{100 * pairs[i][j].value:.1f} ({printed})" in text
     assert text.count("≥ 99.7") == 4, "and nothing where the paper has nothing"
     assert "bad" not in text
     assert "containment+null" in text
@@ -227,15 +239,15 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
 
 def test_tables_of_chains_of_one_level_have_no_order():
     order = hierarcaps.evaluate_chain_uncertainty(torch.tensor([[0.5], [0.25]]))
-    assert order["adjacent_order"] is None
-    [table] = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
+    assert order.adjacent_order is None
+    [table] = make_text_result(order).tables()
     assert [list(column.cells) for column in table.columns] == [["0"], ["0.375"], ["–"]]
     assert "contrary" not in table.caption
 
 
 def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
     order = hierarcaps.evaluate_chain_uncertainty(torch.rand(20, 3, generator=generator))
-    [table] = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
+    [table] = make_text_result(order).tables()
     assert not any("(" in cell for column in table.columns for cell in column.cells)
 
 
@@ -244,13 +256,13 @@ def test_bad_image_is_reported_and_its_chain_scored_by_texts(nano, scenes, tmp_p
     (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not an image")
     data = read_hierarcaps(tmp_path / "data" / "test.csv")
     with pytest.raises(ValueError, match="bad"):
-        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, steps=5)
-    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano, max_bad_fraction=0.5), data, steps=5)
-    assert (result["chains"], result["images"], result["missing"], result["bad"]) == (12, 12, 0, 1)
-    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), steps=5)
-    assert result["uncertainty"] == whole["uncertainty"]
-    assert [table.caption for table in hierarcaps.hierarcaps_tables(result)][1] == "1 bad sample was skipped"
-    assert [table.caption for table in hierarcaps.hierarcaps_tables(whole)][1] is None
+        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, FIVE_STEPS)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano, max_bad_fraction=0.5), data, FIVE_STEPS)
+    assert (result.n, result.num_images, result.num_missing, result.num_bad) == (12, 12, 0, 1)
+    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), FIVE_STEPS)
+    assert result.uncertainty == whole.uncertainty
+    assert [table.caption for table in result.tables()][1] == "1 bad sample was skipped"
+    assert [table.caption for table in whole.tables()][1] is None
 
 
 def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
@@ -269,16 +281,16 @@ def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
 
     monkeypatch.setattr(hierarcaps, "find_roots", count_roots)
     monkeypatch.setattr(hierarcaps, "find_nearest", count_starts)
-    hierarcaps.evaluate_traversal(*few, steps=3)
+    hierarcaps.evaluate_traversal(*few, HierarCapsConfig(steps=3))
     assert len(searches) == len(set(searches)) == 5
     assert sum(starts) == 1
 
 
 def test_quartiles_are_numpys(generator):
     values = torch.rand(37, 3, generator=generator, dtype=torch.float64)
-    found = hierarcaps.evaluate_chain_uncertainty(values)["by_level"]
+    found = hierarcaps.evaluate_chain_uncertainty(values).levels
     for level, order in enumerate(found):
-        assert order["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
+        assert order.quartiles == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
 
 
 def test_the_modes_and_the_root_reach_every_score(nano, scenes):
@@ -295,12 +307,13 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
             "score_radial_protocol",
             lambda *parts, **options: seen.update(radial=(parts, options)) or {},
         )
-        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, metric="cosine", form="published", steps=7)
+        config = HierarCapsConfig(rank_by="cosine", form="published", steps=7)
+        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, config)
     null = nano.embed_texts([""])
     for parts, _ in seen.values():
         torch.testing.assert_close(parts[2].mean, null.mean)
         assert torch.equal(parts[3], data.chains)
-    assert seen["traversal"][1] == {"metric": "cosine", "form": "published", "steps": 7}
+    assert seen["traversal"][0][4] == config
     assert seen["radial"][1] == {"steps": 7}
     assert torch.equal(seen["radial"][0][4], data.image_index)
 
@@ -309,5 +322,5 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
 def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
     levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
     order = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
-    (drawn,) = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
+    (drawn,) = make_text_result(order).tables()
     assert ("contrary to what is expected" in drawn.caption) == wrong

@@ -8,6 +8,7 @@ from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.evaluation import hierarcaps, hierarimgs
 from prolip.gaussian import Gaussian
 from prolip.reports import hierarchy
+from tests.evaluation.test_hierarcaps import make_text_result
 from tests.reports.svg import svg_text, svg_texts
 
 
@@ -19,15 +20,22 @@ def colors(path):
 def test_hierarcaps_figure_shows_levels_and_pairs(tmp_path, generator):
     uncertainty = torch.rand(60, 5, generator=generator) + torch.arange(5, 0, -1) / 4
     metrics = hierarcaps.evaluate_chain_uncertainty(uncertainty)
-    paths = hierarchy.save_hierarcaps_figure({"uncertainty": metrics}, tmp_path / "captions")
+    paths = hierarchy.save_hierarcaps_figure(make_text_result(metrics), tmp_path / "captions")
     assert [path.name for path in paths] == ["captions.png", "captions.svg"]
     assert colors(paths[0]) > 50
     text = svg_text(paths[1])
     for level in range(5):
-        assert f"level {level}, mean {metrics['by_level'][level]['mean']:.3g}" in text
+        assert f"level {level}, mean {metrics.levels[level].mean:.3g}" in text
         for other in set(range(5)) - {level}:
-            assert f"{metrics['level_pairs'][level][other]:.3f}" in text
-    assert f"{100 * metrics['adjacent_order']:.1f} % of adjacent levels in order" in text
+            assert f"{metrics.level_pairs[level][other].value:.3f}" in text
+    assert f"{100 * metrics.adjacent_order.value:.1f} % of adjacent levels in order" in text
+
+
+def test_hierarcaps_figure_of_one_level_has_no_order(tmp_path):
+    metrics = hierarcaps.evaluate_chain_uncertainty(torch.tensor([[0.5], [0.25]]))
+    _, svg = hierarchy.save_hierarcaps_figure(make_text_result(metrics), tmp_path / "captions")
+    assert "level 0, mean 0.375" in svg_text(svg)
+    assert "adjacent levels" not in svg_text(svg)
 
 
 @pytest.fixture
@@ -79,6 +87,6 @@ def test_no_failures_sheet_without_failures(tmp_path, evaluated):
 
 def test_deterministic_model_has_no_hierarchy_figures(tmp_path):
     bare = {"uncertainty": None, "failures": None}
-    assert hierarchy.save_hierarcaps_figure(bare, tmp_path / "figure") == []
+    assert hierarchy.save_hierarcaps_figure(make_text_result(None), tmp_path / "figure") == []
     assert hierarchy.save_hierarimgs_figures(bare, None, tmp_path) == []
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from prolip.cli.common import CliEvaluationOptions, require_seed
-from prolip.evaluation.configs import RetrievalConfig, RobustnessConfig, UncertaintyConfig, ZeroShotConfig
+from prolip.evaluation.configs import (
+    HierarCapsConfig,
+    RetrievalConfig,
+    RobustnessConfig,
+    UncertaintyConfig,
+    ZeroShotConfig,
+)
 
 if TYPE_CHECKING:
     from prolip.data.sources.labeled import LabeledData
@@ -137,10 +143,8 @@ def suite(
 def hierarcaps(
     data: Annotated[Positional[Path], arg(metavar="CSV")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[HierarCapsConfig, arg(name="")],
     images: Path | None = None,
-    rank_by: RankBy = "csd",
-    form: Literal["exact", "published"] = "exact",
-    steps: int = 50,
 ) -> None:
     """HierarCaps: is the more general caption the more uncertain one? Traversal with all roots.
 
@@ -149,18 +153,13 @@ def hierarcaps(
     Args:
         data: Table with the columns id, captions (general to specific, joined by =>) and url.
         images: Folder of images. None: urls are paths relative to the table.
-        rank_by: Nearest by CSD, or by the cosine of the means (as the release does here).
-        form: Form of log inclusion: exact, or as published.
-        steps: Points per traversal.
     """
     from prolip.data.sources.hierarcaps import read_hierarcaps
-    from prolip.evaluation import hierarcaps as evaluation
+    from prolip.evaluation.hierarcaps import evaluate_hierarcaps
 
-    folder = options.make_folder(data, rank_by)
+    folder = options.make_folder(data, config.rank_by)
     chains = read_hierarcaps(data, images)
-    result = evaluation.evaluate_hierarcaps(
-        options.make_embedder(), chains, metric=rank_by, form=form, steps=steps
-    )
+    result = evaluate_hierarcaps(options.make_embedder(), chains, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of uncertainty by level; returns its paths."""

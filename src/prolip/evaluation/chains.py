@@ -5,11 +5,13 @@ Pure functions of Gaussians and tensors. A chain is a row of indices into the ca
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from prolip.choices import SimilarityMetric
+from prolip.evaluation.result import Mean, Proportion
 from prolip.gaussian import Gaussian, compute_dtype
 from prolip.measures.nearest import similarity
 
@@ -17,7 +19,49 @@ BLOCK_ROWS = 1024
 """Images that are compared with all captions at one time."""
 
 
-def adjacent_order(uncertainty: Tensor) -> float | None:
+@dataclass(frozen=True, kw_only=True)
+class TraversalScores:
+    """Precision and recall of the captions that traversals visit, over images."""
+
+    precision: Mean
+    """Visited captions of the own chain / visited captions."""
+    recall: Mean
+    """Fraction of the captions of the chain that are visited."""
+    any_recall: Proportion
+    """Fraction of images for which at least one caption of the chain is visited. (The paper's "R@1" may be recall or
+    any_recall.)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootScores:
+    """Recall of a chain by the one caption at the root of each traversal, over images."""
+
+    recall: Proportion
+    """Fraction of images for which this caption is one of the own chain (`any_recall` of the root-only mode of the
+    authors' public code)."""
+    mean_recall: Mean
+    """`recall` of `TraversalScores` for this one caption: recall / L if the captions of a chain differ."""
+    level_0: Proportion
+    """Fraction of images for which it is the most general caption of the chain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadialScores:
+    """Scores by HierarCaps' own protocol, see `score_radial_protocol`."""
+
+    steps: int
+    """Number of thresholds."""
+    metric: SimilarityMetric
+    """Similarity that finds the nearest caption."""
+    precision: Mean
+    """Precision of the set of retrieved captions, over images."""
+    recall: Mean
+    """Recall of the levels, over images."""
+    d_corr: float | None
+    """`kendall_by_level` of the radii; None if chains have one level."""
+
+
+def adjacent_order(uncertainty: Tensor) -> Proportion | None:
     """Fraction of pairs of adjacent levels, over all chains, whose uncertainty falls.
 
     The paper reports it in the appendix, "More discussions for human preference".
@@ -26,13 +70,14 @@ def adjacent_order(uncertainty: Tensor) -> float | None:
         uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific. Equal values don't fall.
 
     Returns:
-        The fraction, 0 to 1; None without a pair of levels.
+        The fraction, with the interval of as many cases as there are chains, since pairs of one chain are not
+        independent; None without a pair of levels.
     """
     falls = uncertainty[:, :-1] > uncertainty[:, 1:]
-    return falls.double().mean().item() if falls.numel() else None
+    return Proportion.from_mean(falls.double().mean().item(), len(falls)) if falls.numel() else None
 
 
-def compare_level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
+def compare_level_pairs(uncertainty: Tensor) -> tuple[tuple[Proportion | None, ...], ...]:
     """Compare the uncertainties of all pairs of levels.
 
     Args:
@@ -44,7 +89,13 @@ def compare_level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
     """
     count = uncertainty.shape[1]
     fractions = (uncertainty[:, :, None] > uncertainty[:, None, :]).double().mean(0)
-    return [[None if i == j else fractions[i, j].item() for j in range(count)] for i in range(count)]
+    return tuple(
+        tuple(
+            None if i == j else Proportion.from_mean(fractions[i, j].item(), len(uncertainty))
+            for j in range(count)
+        )
+        for i in range(count)
+    )
 
 
 def kendall_by_level(values: Tensor) -> float | None:
@@ -64,18 +115,15 @@ def kendall_by_level(values: Tensor) -> float | None:
     return signs[:, later].mean().item()
 
 
-def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
-    """Precision and recall of the captions that traversals visit, means over images.
+def traversal_scores(visited: Tensor, chains: Tensor) -> TraversalScores:
+    """Precision and recall of the captions that traversals visit.
 
     Args:
         visited: Captions that each image's traversal visits, int64 (N, S); repeats count once.
         chains: Captions of each image's own chain, int64 (N, L).
 
     Returns:
-        precision: visited captions of the own chain / visited captions.
-        recall: fraction of the L captions of the chain that are visited.
-        any_recall: fraction of images for which at least one caption of the chain is visited. (The paper's "R@1" may
-            be recall or any_recall.)
+        The scores.
     """
     hits = _are_levels_visited(visited, chains)
     ordered = visited.sort(dim=1).values
@@ -84,14 +132,14 @@ def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
     in_own_chain = torch.zeros_like(is_first)
     for captions_of_level in chains.unbind(1):
         in_own_chain |= ordered == captions_of_level[:, None]
-    return {
-        "precision": ((is_first & in_own_chain).sum(1).double() / is_first.sum(1)).mean().item(),
-        "recall": hits.double().mean().item(),
-        "any_recall": hits.any(1).double().mean().item(),
-    }
+    return TraversalScores(
+        precision=Mean.from_values((is_first & in_own_chain).sum(1).double() / is_first.sum(1)),
+        recall=Mean.from_values(hits.double().mean(1)),
+        any_recall=Proportion.from_mean(hits.any(1).double().mean().item(), len(hits)),
+    )
 
 
-def root_scores(root_captions: Tensor, chains: Tensor) -> dict[str, float]:
+def root_scores(root_captions: Tensor, chains: Tensor) -> RootScores:
     """Recall of a chain by the one caption at the root of each traversal.
 
     Args:
@@ -99,18 +147,15 @@ def root_scores(root_captions: Tensor, chains: Tensor) -> dict[str, float]:
         chains: Captions of each image's own chain, int64 (N, L).
 
     Returns:
-        root_recall: fraction of images for which this caption is one of the own chain (`any_recall` of the root-only
-            mode of the authors' public code).
-        root_mean_recall: `recall` of `traversal_scores` for this one caption: root_recall / L if the captions of a
-            chain differ.
-        root_level_0: fraction of images for which it is the most general caption of the chain.
+        The scores.
     """
     scores = traversal_scores(root_captions[:, None], chains)
-    return {
-        "root_recall": scores["any_recall"],
-        "root_mean_recall": scores["recall"],
-        "root_level_0": (root_captions == chains[:, 0]).double().mean().item(),
-    }
+    at_level_0 = (root_captions == chains[:, 0]).double().mean().item()
+    return RootScores(
+        recall=scores.any_recall,
+        mean_recall=scores.recall,
+        level_0=Proportion.from_mean(at_level_0, len(chains)),
+    )
 
 
 def score_radial_protocol(
@@ -121,7 +166,7 @@ def score_radial_protocol(
     image_of_chain: Tensor,
     *,
     steps: int = 50,
-) -> dict[str, Any]:
+) -> RadialScores:
     """Precision, recall and d_corr by HierarCaps' own protocol (Alper and Averbuch-Elor, 2024; their public code).
 
     The root is the text "". Radii are Euclidean distances of caption means from it; `steps` thresholds are evenly
@@ -138,8 +183,7 @@ def score_radial_protocol(
         steps: Number of thresholds.
 
     Returns:
-        steps, metric ("cosine"), precision and recall of the set of retrieved captions, d_corr (`kendall_by_level` of
-        the radii).
+        The scores.
     """
     radii = _radii_from_root(captions, null)
     order = radii.argsort(stable=True)
@@ -153,17 +197,17 @@ def score_radial_protocol(
         best = similarity(images[rows], captions[order], "cosine").cummax(1).indices
         retrieved.append(order[best[:, num_within.clamp_min(1) - 1]])
     precision, recall = _precision_and_recall(torch.cat(retrieved), chains, image_of_chain)
-    return {
-        "steps": steps,
-        "metric": "cosine",
-        "precision": precision,
-        "recall": recall,
-        "d_corr": kendall_by_level(radii[chains]),
-    }
+    return RadialScores(
+        steps=steps,
+        metric="cosine",
+        precision=precision,
+        recall=recall,
+        d_corr=kendall_by_level(radii[chains]),
+    )
 
 
-def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Tensor) -> tuple[float, float]:
-    """Precision and recall of sets of retrieved captions, means over the images that have a chain.
+def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Tensor) -> tuple[Mean, Mean]:
+    """Precision and recall of sets of retrieved captions, over the images that have a chain.
 
     retrieved: int64 (I, S), the captions that each image retrieved; repeats count once.
     chains, image_of_chain: see `score_radial_protocol`.
@@ -181,7 +225,8 @@ def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Ten
         torch.zeros(len(retrieved), chains.shape[1]).double().index_add(0, image_of_chain, is_retrieved)
     )
     has_chain = torch.isin(images, image_of_chain)
-    return precision[has_chain].mean().item(), (by_level[has_chain] > 0).double().mean().item()
+    recall = (by_level[has_chain] > 0).double().mean(1)
+    return Mean.from_values(precision[has_chain]), Mean.from_values(recall)
 
 
 def _are_levels_visited(visited: Tensor, chains: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from prolip.checks import require_choice, require_positive_int
-from prolip.choices import Corruption, PooledVariance, SceneWorld, SimilarityMetric, StartPoint
+from prolip.choices import Corruption, Form, PooledVariance, SceneWorld, SimilarityMetric, StartPoint
 from prolip.configs import require_literals
 
 
@@ -89,6 +89,23 @@ class UncertaintyConfig:
         require_positive_int(self.num_examples, "num_examples", maximum=10_000)
         require_positive_int(self.plane_images, "plane_images", maximum=1000)
         require_seed(self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarCapsConfig:
+    """Chains of captions from general to specific: see `prolip.evaluation.hierarcaps`."""
+
+    rank_by: SimilarityMetric = "csd"
+    """Nearest by CSD, or by the cosine of the means (as the release does here)."""
+    form: Form = "exact"
+    """Form of the log inclusion that finds roots: exact, or as published."""
+    steps: int = 50
+    """Points per traversal, and thresholds of the radial protocol."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_literals(self)
+        require_positive_int(self.steps, "steps", maximum=100_000)
 
 
 def require_seed(seed: int) -> int:

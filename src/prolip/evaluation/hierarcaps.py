@@ -13,8 +13,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.choices import Root, RootOf
-from prolip.choices import Form, SimilarityMetric
+from prolip.choices import Form, Root, RootOf, SimilarityMetric
 from prolip.console import describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarcaps import HierarCaps
@@ -268,7 +267,9 @@ def _uncertainty_order_table(uncertainty: ChainUncertainty) -> Table:
     table = make_table(title, ["level"], headings, caption=note)
     rows = zip(uncertainty.levels, uncertainty.level_pairs, strict=True)
     for i, (level, fractions) in enumerate(rows):
-        percents = (_format_level_pair(get_value(fraction), i, j, num_levels) for j, fraction in enumerate(fractions))
+        percents = (
+            _format_level_pair(get_value(fraction), i, j, num_levels) for j, fraction in enumerate(fractions)
+        )
         table.add_row(str(i), format_number(level.mean), *percents)
     return table
 

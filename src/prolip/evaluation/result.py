@@ -22,6 +22,7 @@ Z_95 = 1.959963984540054
 """97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
 
 RESULT_TYPES: dict[str, str] = {
+    "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
     "robustness": "prolip.evaluation.robustness_result:RobustnessResult",
     "uncertainty": "prolip.evaluation.uncertainty:UncertaintyResult",

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from prolip.data.sources.hierarimgs import HierarImgs
+from prolip.evaluation.hierarcaps import ChainUncertainty, HierarCapsResult
+from prolip.evaluation.result import get_value
 from prolip.preprocessing.images import read_image
 from prolip.reports import figures
 
@@ -15,17 +17,17 @@ MAX_FAILURES = 8
 """Images on the sheet of failures."""
 
 
-def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_hierarcaps_figure(result: HierarCapsResult, out: Path) -> list[Path]:
     """Save the figure of HierarCaps: uncertainty by level, and how often one level is above another.
 
     Args:
-        result: Result of `evaluate_hierarcaps`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
         Paths of the PNG and the SVG; [] for a deterministic model.
     """
-    if (uncertainty := result["uncertainty"]) is None:
+    if (uncertainty := result.uncertainty) is None:
         return []
     with figures.figure_style():
         figure = figures.make_figure(10.0, 4.0)
@@ -92,21 +94,20 @@ def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> li
         return figures.save_figure(figure, out)
 
 
-def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
-    """Draw one histogram of caption uncertainty per level; `uncertainty` is that of `evaluate_hierarcaps`."""
-    edges = uncertainty["histogram"]["edges"]
-    for level, counts in enumerate(uncertainty["histogram"]["counts"]):
+def _draw_levels(axes: Any, uncertainty: ChainUncertainty) -> None:
+    """Draw one histogram of caption uncertainty per level."""
+    edges = uncertainty.edges
+    for level, summary in enumerate(uncertainty.levels):
         color = LEVEL_COLORS[level % len(LEVEL_COLORS)]
         dash = "-" if level < len(LEVEL_COLORS) else "--"
-        mean = uncertainty["by_level"][level]["mean"]
-        axes.stairs(counts, edges, fill=True, color=color, alpha=0.22)
+        axes.stairs(summary.counts, edges, fill=True, color=color, alpha=0.22)
         axes.stairs(
-            counts,
+            summary.counts,
             edges,
             color=color,
             linewidth=1.3,
             linestyle=dash,
-            label=f"level {level}, mean {mean:.3g}",
+            label=f"level {level}, mean {summary.mean:.3g}",
         )
     axes.set(
         title="uncertainty by level (0: the most general)", xlabel="uncertainty, tr Σ", ylabel="captions"
@@ -115,9 +116,9 @@ def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
     axes.margins(x=0.01)
 
 
-def _draw_level_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+def _draw_level_pairs(axes: Any, uncertainty: ChainUncertainty) -> None:
     """Draw a matrix of levels: the fraction of chains whose caption of level i (row) is more uncertain than of j."""
-    pairs = uncertainty["level_pairs"]
+    pairs = [[get_value(fraction) for fraction in row] for row in uncertainty.level_pairs]
     fractions = [[float("nan") if fraction is None else fraction for fraction in row] for row in pairs]
     axes.imshow(fractions, cmap="RdBu", vmin=0, vmax=1)
     for i, row in enumerate(pairs):
@@ -128,9 +129,11 @@ def _draw_level_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
                     j, i, f"{fraction:.3f}", ha="center", va="center", color="white" if is_dark else "black"
                 )
     names = [f"level {level}" for level in range(len(pairs))]
+    # chains of one level have no adjacent ones
+    adjacent = uncertainty.adjacent_order
+    order = "" if adjacent is None else f" ({100 * adjacent.value:.1f} % of adjacent levels in order)"
     axes.set(
-        title="chains whose row is more uncertain than\n"
-        f"its column ({100 * uncertainty['adjacent_order']:.1f} % of adjacent levels in order)",
+        title=f"chains whose row is more uncertain than\nits column{order}",
         xticks=range(len(pairs)),
         yticks=range(len(pairs)),
         xticklabels=names,

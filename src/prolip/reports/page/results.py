@@ -85,7 +85,7 @@ class PageResults:
     prompts: dict[str, Any] | None = None
     robustness: RobustnessResult | None = None
     hierarimgs: dict[str, Any] | None = None
-    hierarcaps: dict[str, Any] | None = None
+    hierarcaps: hierarcaps.HierarCapsResult | None = None
     traversals: tuple[ImageTraversal, ...] = ()
 
 

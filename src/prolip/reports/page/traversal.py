@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from prolip.evaluation.hierarcaps import HierarCapsResult
 from prolip.reports.page.components import Card, CardGrid, CardLine, PageSection
 from prolip.reports.page.formatting import REVERSED, format_percentage
 from prolip.reports.page.html import embed_image
@@ -15,12 +15,12 @@ MAX_STEPS = 8
 """Captions shown per path. A longer path is thinned out evenly; both ends stay."""
 
 
-def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any] | None) -> PageSection:
+def build_section(traversals: Sequence[ImageTraversal], chains: HierarCapsResult | None) -> PageSection:
     """Build the section: cards of a few images with their paths of captions.
 
     Args:
         traversals: Traversals of a few images.
-        chains: Result of `evaluate_hierarcaps`; None without chains of captions.
+        chains: Result of HierarCaps; None without chains of captions.
 
     Returns:
         The section.
@@ -46,8 +46,9 @@ def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any
         [traversal.path for traversal in traversals],
         [is_true for traversal in traversals for is_true in traversal.is_true],
     )
-    if chains is not None and chains["uncertainty"] is not None:
-        description += f" {describe_order(chains['uncertainty']['adjacent_order'], chains['chains'])}"
+    order = None if chains is None or chains.uncertainty is None else chains.uncertainty.adjacent_order
+    if order is not None:
+        description += f" {describe_order(order.value, order.n)}"
     return PageSection(
         id="traversal",
         title="Traversal from specific to general captions",
