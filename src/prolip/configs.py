@@ -43,6 +43,16 @@ Advanced = Annotated[T, ADVANCED]
 """Type of a config's field that is rarely set: `--help` omits it, `--help-all` shows it."""
 
 
+class OneArgument(Protocol[A_contra, Config_contra, FieldsP, Result_co]):
+    """A function of one argument and a config, or the config's fields as keywords."""
+
+    @overload
+    def __call__(self, first: A_contra, /, config: Config_contra) -> Result_co: ...
+
+    @overload
+    def __call__(self, first: A_contra, /, *_: FieldsP.args, **fields: FieldsP.kwargs) -> Result_co: ...
+
+
 class TwoArguments(Protocol[A_contra, B_contra, Config_contra, FieldsP, Result_co]):
     """A function of two arguments and a config, or the config's fields as keywords."""
 
@@ -78,7 +88,7 @@ class ThreeArguments(Protocol[A_contra, B_contra, D_contra, Config_contra, Field
 class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
     """Let a function take a config, or its fields as keywords: `embed(model, data, out, batch_size=8)`.
 
-    The function has two or three arguments, then `config`. Type checkers see the fields with their types, since the
+    The function has one to three arguments, then `config`. Type checkers see the fields with their types, since the
     keywords are those of the config's constructor; nothing is declared twice.
 
         @takes_config(EmbedConfig)
@@ -92,6 +102,11 @@ class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
             config_class: A frozen, keyword-only dataclass.
         """
         self.config_class = config_class
+
+    @overload
+    def __call__(
+        self, function: Callable[[A, ConfigT], ResultT]
+    ) -> OneArgument[A, ConfigT, FieldsP, ResultT]: ...
 
     @overload
     def __call__(

@@ -22,7 +22,7 @@ def shard(tmp_path):
 
 @pytest.mark.parametrize("prefix", ["", "pipe:cat "])
 def test_check_data_counts_bad_samples_from_disk_and_from_a_stream(shard, prefix):
-    found = check_data(f"{prefix}{shard}", size=32)
+    found = check_data(f"{prefix}{shard}", image_size=32)
     assert found.num_good == 10
     assert found.error_counts.tried == 12
     assert dict(found.error_counts.reasons) == {"unreadable image": 1, "no caption": 1}
@@ -45,8 +45,8 @@ def test_check_command_prints_json_and_exits_1_above_the_limit(shard, capsys):
 
 def test_nothing_good_is_no_division_by_zero(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_bytes([("x.jpg", JPEG[:50]), ("x.txt", TEXT)]))
-    found = check_data(str(tmp_path / "a.tar"), size=32)
-    assert (found.num_good, found.as_dict()["mean_caption_characters"]) == (0, None)
+    found = check_data(str(tmp_path / "a.tar"), image_size=32)
+    assert (found.num_good, json.loads(found.to_json())["mean_caption_characters"]) == (0, None)
     assert "1 of 1 samples were bad" in found.summary()
 
 
@@ -54,7 +54,7 @@ def test_the_first_caption_and_the_chosen_image_are_read(tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(tar_bytes([("x.jpg", b"no"), ("x.jpeg", JPEG), ("x.json", b'{"c": ["one", "longer"]}')]))
     for prefix in ("", "pipe:cat "):
-        found = check_data(f"{prefix}{path}", captions=["json:c"], image="jpeg", size=32)
+        found = check_data(f"{prefix}{path}", captions=["json:c"], image="jpeg", image_size=32)
         assert (found.num_good, found.caption_characters) == (1, 3)
 
 
@@ -66,8 +66,8 @@ def test_a_caption_of_which_nothing_is_left_is_bad_here_too(tmp_path, prefix):
             [(f"{n}.{e}", c) for n in range(4) for e, c in (("jpg", JPEG), ("txt", b"?!" if n % 2 else b"a"))]
         )
     )
-    assert dict(check_data(f"{prefix}{path}", size=32).error_counts.reasons) == {"empty caption": 2}
-    alone = check_data(f"{prefix}{path}", captions=(), size=32)
+    assert dict(check_data(f"{prefix}{path}", image_size=32).error_counts.reasons) == {"empty caption": 2}
+    alone = check_data(f"{prefix}{path}", captions=(), image_size=32)
     assert (alone.num_good, alone.error_counts.bad, "captions" in alone.summary()) == (4, 0, False)
 
 
@@ -78,7 +78,7 @@ def test_check_data_refuses_data_without_samples(tmp_path):
 
 
 def test_a_path_is_as_good_as_a_text(shard):
-    assert check_data(shard, size=32).num_good == 10
+    assert check_data(shard, image_size=32).num_good == 10
 
 
 @pytest.mark.parametrize("limit", ["nan", "-1", "5"])
@@ -93,8 +93,8 @@ def test_check_prints_and_saves_names_that_are_not_utf8(tmp_path):
     name = os.fsdecode(b"\xe9.jpg")
     (tmp_path / name).write_bytes(JPEG[:40])
     (tmp_path / "\udce9.txt").write_text("a thing")
-    found = check_data(tmp_path, size=32)
-    json.dumps(found.as_dict(), ensure_ascii=False).encode()
+    found = check_data(tmp_path, image_size=32)
+    json.dumps(found.to_json(), ensure_ascii=False).encode()
     assert "\\udce9" in found.summary()
 
 
@@ -104,8 +104,8 @@ def test_lost_shards_are_objected_to_though_each_is_one_bad_sample(tmp_path, pre
         files = [(f"{n}.{e}", c) for n in range(30) for e, c in (("jpg", JPEG), ("txt", TEXT))]
         content = tar_bytes(files) if number < 7 else b"<html>404</html>"
         (tmp_path / f"{number}.tar").write_bytes(content)
-    found = check_data(f"{prefix}{tmp_path}/{{0..9}}.tar", size=32)
+    found = check_data(f"{prefix}{tmp_path}/{{0..9}}.tar", image_size=32)
     assert (found.num_good, found.error_counts.bad) == (210, 3)
     assert "3 of 10 shards are broken" in found.describe_failure(0.1)
     assert found.describe_failure(0.3) is None
-    assert found.as_dict()["broken_shards"] == 3
+    assert json.loads(found.to_json())["broken_shards"] == 3

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from prolip.cli.options import Data, Json, print_json
+from prolip.data.config import CheckConfig, HierarImgsConfig
+
 
 def scenes(
     out: Path,
@@ -53,33 +56,24 @@ def scenes(
 def hierarimgs(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
-    out: Annotated[Positional[Path], arg(metavar="OUT")],
-    min_pixels: int = 5000,
-    levels: int = 3,
-    canvas: int = 255,
-    as_json: Annotated[bool, arg(name="json")] = False,
+    out: Path,
+    config: HierarImgsConfig,
+    as_json: Json = False,
 ) -> None:
     """Build HierarImgs from COCO: images built up segment by segment, the largest first.
 
-    Example: prolip data hierarimgs coco/annotations/instances_val2017.json coco/val2017 hierarimgs
+    Example: prolip data hierarimgs coco/annotations/instances_val2017.json coco/val2017 --out hierarimgs
 
     Args:
         annotations: COCO instances, or a file in the same format.
         images: Folder of images.
         out: Folder to write.
-        min_pixels: Use an image if its smallest segment has more pixels.
-        levels: Levels per image: the largest segment, the two largest, ...
-        canvas: Gray level of the blank canvas, 0 to 255.
-        as_json: Print JSON instead of text.
     """
     from dataclasses import asdict
 
-    from prolip.data.sources import hierarimgs
+    from prolip.data.sources.hierarimgs import build_hierarimgs
 
-    result = hierarimgs.build_hierarimgs(
-        annotations.expanduser(), images.expanduser(), out.expanduser(), min_pixels=min_pixels, levels=levels,
-        canvas=canvas,
-    )  # fmt: skip
+    result = build_hierarimgs(annotations.expanduser(), images.expanduser(), out.expanduser(), config)
     if as_json:
         print(json.dumps(asdict(result), indent=2, default=str))
     else:
@@ -88,34 +82,24 @@ def hierarimgs(
 
 
 def check(
-    source: Annotated[Positional[str], arg(metavar="SOURCE")],
-    captions: tuple[str, ...] | None = None,
-    image: str | None = None,
-    image_size: int = 224,
-    workers: int = 0,
-    max_bad_fraction: float = 0.1,
-    as_json: Annotated[bool, arg(name="json")] = False,
+    data: Positional[Data], config: CheckConfig, max_bad_fraction: float = 0.1, as_json: Json = False
 ) -> None:
     """Read data once, as training does: bad samples with reasons, and throughput. Exit code 1 if too many are bad.
 
     Example: prolip data check "shards/{00000..00012}.tar" --captions txt json:caption
 
     Args:
-        source: Shards (path, glob, range or folder), .csv, .tsv, .parquet, COCO .json, a folder of images, a
-            Hugging Face dataset on disk, scenes:hard, or a stream (pipe:..., https://...).
-        captions: Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones.
-        image: Field or column of the image, or COCO's folder of images.
-        image_size: Height and width in pixels to which images are resized.
-        workers: Number of processes.
         max_bad_fraction: Exit with code 1 if a larger fraction of samples is bad, or of shards is broken.
-        as_json: Print JSON instead of a table.
     """
     from prolip.checks import require_fraction
-    from prolip.data import check
+    from prolip.data.check import check_data
 
     require_fraction(max_bad_fraction, "max_bad_fraction")
-    result = check.check_data(source, captions=captions, image=image, size=image_size, num_workers=workers)
-    print(json.dumps(result.as_dict(), indent=2) if as_json else result.summary())
+    result = check_data(data, config)
+    if as_json:
+        print_json(result)
+    else:
+        print(result.summary())
     if failure := result.describe_failure(max_bad_fraction):
         print(f"prolip: {failure}", file=sys.stderr)
         raise SystemExit(1)
@@ -125,7 +109,7 @@ def ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
     world: Literal["simple", "hard"] = "hard",
     unseen: int = 0,
-    as_json: Annotated[bool, arg(name="json")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compute the exact probability that a random scene satisfies a caption in the words of scenes.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from prolip import progress
+from prolip.configs import takes_config
 from prolip.data.batch import Preprocessor
+from prolip.data.config import CheckConfig
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
 from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, log
@@ -69,9 +72,9 @@ class CheckResult:
         length = f"; captions have {mean:.0f} characters on average" if mean else ""
         return f"{self.name}: {self.num_good:,} good samples, {rate}{length}\n{self.error_counts.summary()}"
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the result as values that JSON can hold."""
-        return {
+    def to_json(self) -> str:
+        """Return the result as JSON text."""
+        content = {
             "data": self.name,
             "samples": self.error_counts.tried,
             "good": self.num_good,
@@ -86,6 +89,7 @@ class CheckResult:
             else None,
             "samples_per_second": self.error_counts.tried / self.seconds,
         }
+        return json.dumps(content)
 
 
 @contextmanager
@@ -105,26 +109,15 @@ def _without_epoch_summary() -> Iterator[None]:
         log.removeFilter(is_not_epoch_summary)
 
 
-def check_data(
-    spec: str | Path,
-    *,
-    captions: Sequence[str] | None = None,
-    image: str | None = None,
-    size: int = 224,
-    num_workers: int = 0,
-    show: bool | None = None,
-) -> CheckResult:
+@takes_config(CheckConfig)
+def check_data(data: str | Path, config: CheckConfig) -> CheckResult:
     """Decode and resize every sample of data on disk or of a stream, and tokenize its caption.
 
     Bad samples are counted, however many.
 
     Args:
-        spec: as for `open_data`, or the address of a stream.
-        captions: columns or fields of the captions, as for `open_data`; (): captions are not checked.
-        image: column or extension of the image, as for `open_data`.
-        size: pixels per side of the resized images.
-        num_workers: number of worker processes; 0: everything runs in this process.
-        show: whether to show a progress bar; None: if stderr is a terminal.
+        data: as for `open_data`, or the address of a stream.
+        config: how it is read; or its fields as keywords.
 
     Returns:
         Counts and speed.
@@ -132,18 +125,22 @@ def check_data(
     Raises:
         ValueError: If the data has no samples, or can't be opened.
     """
-    has_captions = captions is None or len(captions) > 0
+    has_captions = config.captions is None or len(config.captions) > 0
     tokenizer = (  # of bytes: any tokenizer finds out which captions are empty
         train_bpe(["a"], vocab_size=NUM_BYTES + 2, context_length=CONTEXT_LENGTH) if has_captions else None
     )
-    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=size), tokenizer=tokenizer, caption="first")
-    opened = _open_loader(str(spec), captions, image, preprocessor, num_workers)
+    preprocessor = Preprocessor(
+        pixels=ImagePreprocessing(size=config.image_size), tokenizer=tokenizer, caption="first"
+    )
+    opened = _open_loader(str(data), preprocessor, config)
     loader = opened.loader
     start, caption_characters, num_shown = time.perf_counter(), 0, 0
     with (
         _without_epoch_summary(),
         closing(loader),
-        progress.progress_bar(f"checking {opened.name}", opened.num_samples, "samples", show) as advance,
+        progress.progress_bar(
+            f"checking {opened.name}", opened.num_samples, "samples", config.progress
+        ) as advance,
     ):
         for batch in loader:
             caption_characters += sum(map(len, batch.captions))
@@ -169,28 +166,22 @@ class _OpenedLoader(NamedTuple):
     num_shards: int
 
 
-def _open_loader(
-    spec: str,
-    captions: Sequence[str] | None,
-    image: str | None,
-    preprocessor: Preprocessor,
-    num_workers: int,
-) -> _OpenedLoader:
+def _open_loader(data: str, preprocessor: Preprocessor, config: CheckConfig) -> _OpenedLoader:
     """Open data as `check_data` describes it, in its order on disk, for a loader that tolerates any bad samples."""
-    if is_stream(spec):
+    if is_stream(data):
         stream = TarStream(
-            spec,
-            DEFAULT_CAPTIONS if captions is None else captions,
-            DEFAULT_IMAGES if image is None else (image,),
+            data,
+            DEFAULT_CAPTIONS if config.captions is None else config.captions,
+            DEFAULT_IMAGES if config.image is None else (config.image,),
         )
         stream_loader = StreamLoader(
-            stream, preprocessor, batch_size=BATCH_SIZE, shuffle=False, buffer_size=1, num_workers=num_workers,
+            stream, preprocessor, batch_size=BATCH_SIZE, shuffle=False, buffer_size=1, num_workers=config.workers,
             max_bad_fraction=1.0,
         )  # fmt: skip
         return _OpenedLoader(stream_loader, stream.name, None, len(stream.shards))
-    source = open_data(spec, captions=captions, image=image)
+    source = open_data(data, captions=config.captions, image=config.image)
     loader = Loader(
         source, preprocessor, global_batch_size=BATCH_SIZE, shuffle=False, drop_last=False, on_bad="drop",
-        num_workers=num_workers, max_bad_fraction=1.0, rank=0, world_size=1,
+        num_workers=config.workers, max_bad_fraction=1.0, rank=0, world_size=1,
     )  # fmt: skip
     return _OpenedLoader(loader, source.name, len(source), len(source.chunks))

@@ -11,8 +11,8 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.console import describe_bad_samples, format_number, make_table
+from prolip.data.config import WHITE
 from prolip.data.sources.foreground import ForegroundImages
-from prolip.data.sources.hierarimgs import WHITE
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.uncertainty import require_uncertainty

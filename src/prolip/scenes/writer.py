@@ -16,6 +16,7 @@ from typing import Any
 from PIL import Image
 
 from prolip.checks import require_positive_int
+from prolip.data.config import MIN_PIXELS
 from prolip.data.sources import hierarimgs
 from prolip.data.sources.coco import make_annotation
 from prolip.data.sources.foreground import occlude_center
@@ -329,7 +330,7 @@ class _Writer:
         if not (folder / "levels" / "index.json").exists():
             hierarimgs.build_hierarimgs(
                 folder / "instances.json", folder / "images", folder / "levels",
-                min_pixels=scale_min_pixels(self.spec.image_size), show=False,
+                min_pixels=scale_min_pixels(self.spec.image_size), progress=False,
             )  # fmt: skip
         return folder
 
@@ -418,7 +419,7 @@ def scale_min_pixels(size: int) -> int:
     Returns:
         The number of pixels that is the same fraction of the area.
     """
-    return math.floor(hierarimgs.MIN_PIXELS / (640 * 480) * size**2)
+    return math.floor(MIN_PIXELS / (640 * 480) * size**2)
 
 
 def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:

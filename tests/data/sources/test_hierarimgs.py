@@ -231,7 +231,7 @@ def test_build_checks_settings_and_folders_first(tmp_path):
 
 def test_progress_bar_counts_every_image(tmp_path, capsys):
     annotations, images, out = world(tmp_path)
-    build_hierarimgs(annotations, images, out, show=True)
+    build_hierarimgs(annotations, images, out, progress=True)
     assert "9/9" in capsys.readouterr().err
 
 

@@ -12,19 +12,20 @@ import numpy as np
 from PIL import Image
 
 from prolip import progress
-from prolip.checks import require_positive_int
+from prolip.configs import takes_config
+from prolip.data.config import (
+    LEVELS,
+    MIN_PIXELS,
+    WHITE,
+    HierarImgsConfig,
+    check_levels_and_canvas,
+    check_min_pixels,
+)
 from prolip.data.sample import BadSampleError
 from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
 from prolip.data.sources.columns import require_image_file
 from prolip.files import read_json, write_json
 from prolip.preprocessing.images import read_image
-
-MIN_PIXELS = 5000
-"""All segments of an image must have more pixels than this."""
-LEVELS = 3
-"""Number of images that are made of one original."""
-WHITE = 255
-"""Gray level of the blank canvas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, level
     Returns:
         Whether it is used.
     """
-    _check_min_pixels(min_pixels)
+    check_min_pixels(min_pixels)
     return _find_exclusion_reason(masks, min_pixels, levels) is None
 
 
@@ -89,7 +90,7 @@ def paste_levels(
     Raises:
         ValueError: If there are fewer masks than levels, or if shapes or dtypes differ from these.
     """
-    _check_levels_and_canvas(levels, canvas)
+    check_levels_and_canvas(levels, canvas)
     _check_image_and_masks(image, masks, levels)
     pixels = np.full_like(image, canvas)
     results = []
@@ -99,15 +100,9 @@ def paste_levels(
     return results
 
 
+@takes_config(HierarImgsConfig)
 def build_hierarimgs(
-    annotations: str | Path,
-    images: str | Path,
-    out: str | Path,
-    *,
-    min_pixels: int = MIN_PIXELS,
-    levels: int = LEVELS,
-    canvas: int = WHITE,
-    show: bool | None = None,
+    annotations: str | Path, images: str | Path, out: str | Path, config: HierarImgsConfig
 ) -> HierarImgsSummary:
     """Build HierarImgs from a COCO instances file: `<out>/<image>/original.png, level-0.png, ...` and index.json.
 
@@ -118,9 +113,7 @@ def build_hierarimgs(
         annotations: the instances file.
         images: the folder of its images.
         out: the folder to write.
-        min_pixels, levels: see `is_eligible`.
-        canvas: gray level of the canvas, 0 to 255.
-        show: whether to show a progress bar; None: if stderr is a terminal.
+        config: which images are used, and how many levels are made of each; or its fields as keywords.
 
     Returns:
         What was made.
@@ -131,17 +124,15 @@ def build_hierarimgs(
         ValueError: If the file is malformed, or if two images would be written to one folder.
     """
     annotations, images, out = Path(annotations), Path(images), Path(out)
-    _check_min_pixels(min_pixels)
-    _check_levels_and_canvas(levels, canvas)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
     index_entries: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
-    with progress.progress_bar("pasting segments", len(entries), "images", show) as advance:
+    with progress.progress_bar("pasting segments", len(entries), "images", config.progress) as advance:
         for entry in entries:
             outcome = _build_levels_of_image(
                 entry, annotations, images, out,
-                min_pixels=min_pixels, levels=levels, canvas=canvas,
+                min_pixels=config.min_pixels, levels=config.levels, canvas=config.canvas,
             )  # fmt: skip
             if isinstance(outcome, str):
                 left_out[outcome] += 1
@@ -151,9 +142,9 @@ def build_hierarimgs(
     crowds = sum(segment.crowd for entry in entries for segment in entry.segments)
     index = {
         "annotations": annotations.name,
-        "min_pixels": min_pixels,
-        "levels": levels,
-        "canvas": canvas,
+        "min_pixels": config.min_pixels,
+        "levels": config.levels,
+        "canvas": config.canvas,
         "left_out": dict(left_out),
         "crowd_segments_left_out": crowds,
         "images": index_entries,
@@ -244,19 +235,6 @@ def _order_by_area(masks: Sequence[np.ndarray]) -> list[int]:
     """Indices of masks by decreasing number of pixels; equally large ones stay in their order."""
     areas = [int(mask.sum()) for mask in masks]
     return sorted(range(len(masks)), key=lambda number: -areas[number])
-
-
-def _check_min_pixels(min_pixels: object) -> None:
-    """Raise ValueError unless it is an integer of at least 0."""
-    if not isinstance(min_pixels, int) or isinstance(min_pixels, bool) or min_pixels < 0:
-        raise ValueError(f"min_pixels must be an integer of at least 0, not {min_pixels!r}")
-
-
-def _check_levels_and_canvas(levels: int, canvas: int) -> None:
-    """Raise ValueError unless there are 1 to 100 levels and the canvas is a gray level from 0 to 255."""
-    require_positive_int(levels, "levels", maximum=100)
-    if not isinstance(canvas, int) or not 0 <= canvas <= 255:
-        raise ValueError(f"canvas must be an integer, a gray level from 0 to 255, not {canvas!r}")
 
 
 def _check_image_and_masks(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) -> None:
