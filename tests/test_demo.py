@@ -38,7 +38,7 @@ def finished_demo(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(demo, "recipes", SimpleNamespace(load_recipe=load_small_recipe))
         patch.setattr(demo, "LONGER_TRAINED", str(folder / "out" / "scenes-demo"))
-        patch.setattr(demo, "build_report", partial(demo.build_report, controls=1))  # faster than three
+        patch.setattr(demo, "ReportConfig", partial(demo.ReportConfig, controls=1))  # faster than three
         patch.setattr(demo, "print_tables", lambda tables: printed.extend(tables))
         patch.setattr(Console, "print", lambda _, text, **__: printed.append(text))
         printed = []
@@ -86,7 +86,7 @@ class RecordedDemo:
         self.trained.append(config.seed)
         return train(config, resume=resume)
 
-    def build_report(self, run, out, **_):
+    def build_report(self, run, out, config, **_):
         self.built += 1
         out.write_text(f"page {self.built}")
         tile = HeadlineTile(

@@ -10,6 +10,7 @@ from rich.console import Console
 from prolip.checks import require_positive_int
 from prolip.console import make_console, make_table, print_tables
 from prolip.reports.page.build import REPORT_FILE, ReportPage, build_report
+from prolip.reports.page.config import ReportConfig
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.run_folder import MODEL, compare_configs, is_run, move_aside, read_config
@@ -68,9 +69,8 @@ def run_demo(
     page = build_report(
         config.out,
         out / REPORT_FILE,
+        ReportConfig(claims=claims, limit=limit),
         compare=[(LONGER_TRAINED, LONGER_TRAINED)],
-        claims=claims,
-        limit=limit,
         command=["make", "demo"],
     )
     _print_headline(page)

@@ -8,6 +8,7 @@ from prolip.cli import common
 from prolip.cli.report import page
 from prolip.reports.page.build import ReportPage
 from prolip.reports.page.components import PageHeader
+from prolip.reports.page.config import ReportConfig
 
 
 @pytest.fixture
@@ -15,8 +16,8 @@ def asked(monkeypatch):
     """What the page is built with."""
     found = {}
 
-    def build_report(run, out, **options):
-        found.update(run=run, out=out, **options)
+    def build_report(folder, out, config, **options):
+        found.update(folder=folder, out=out, config=config, **options)
         return ReportPage(
             Path("the page"), PageHeader(title="", subtitle="", metadata=(), tiles=(), notes=())
         )
@@ -27,13 +28,12 @@ def asked(monkeypatch):
 
 
 def test_page_records_the_command_line(asked, tmp_path, capsys):
-    page(tmp_path, limit=7)
+    page(tmp_path, ReportConfig(limit=7))
     assert capsys.readouterr().out == "the page\n"
     assert asked["command"] == ["prolip", "report", "runs/mine"]
-    assert asked["limit"] == 7
-    assert asked["claims"] is None
+    assert asked["config"] == ReportConfig(limit=7)
 
 
 def test_compare_names_models(asked, tmp_path):
-    page(tmp_path, compare=("clip=runs/clip", "owner/name"))
+    page(tmp_path, ReportConfig(), compare=("clip=runs/clip", "owner/name"))
     assert asked["compare"] == [("clip", "runs/clip"), ("owner-name", "owner/name")]

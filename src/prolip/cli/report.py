@@ -9,44 +9,31 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from prolip.cli import common
+from prolip.reports.page.config import ReportConfig
 
 
 def page(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")],
+    config: ReportConfig,
     out: Path | None = None,
-    data: str | None = None,
-    labeled: Path | None = None,
-    hierarimgs: Path | None = None,
     compare: tuple[str, ...] = (),
-    controls: int = 3,
-    claims: Path | None = None,
-    limit: int = 500,
-    device: str | None = None,
 ) -> None:
-    """HTML page of a training run: curves, uncertainty, hierarchies, zero-shot classification, robustness.
+    """HTML page of a training run, whose model is evaluated, or of results that prolip evaluate wrote.
 
     Example: prolip report runs/miniature --compare clip=runs/clip
 
     Sections without data are omitted. The page is one file and needs no network.
 
     Args:
-        run: Folder that prolip train wrote.
-        out: The page, or a folder for it. None: RUN/report.html.
-        data: Images with captions to evaluate on. None: the run's held-out data, or its training data. For scenes
-            fresh evaluation sets are generated, with captions as in training.
-        labeled: Images with classes: a folder in the layout of the 38 tasks, or with one folder per class.
-        hierarimgs: Folder that prolip data hierarimgs built.
-        compare: Other models for the headline numbers, as NAME=MODEL (a folder, a run, a hub id).
-        controls: Number of untrained models of the same size that are evaluated as a baseline.
-        claims: Claims table to show: the table.json that the reproduction writes.
-        limit: Maximum number of images per evaluation set.
-        device: cpu, cuda, ... None: a GPU if there is one.
+        folder: Folder that prolip train wrote, or one with results of prolip evaluate: then nothing is evaluated.
+        out: The page, or a folder for it. None: FOLDER/report.html.
+        compare: Other models for the headline numbers of a run, as NAME=MODEL (a folder, a run, a hub id).
     """
     from prolip.reports.page.build import build_report
 
     report_page = build_report(
-        run, out, data=data, labeled=labeled, hierarimgs=hierarimgs, compare=[_parse_named_model(w) for w in compare],
-        controls=controls, claims=claims, limit=limit, device=device, command=["prolip", *common.command_line],
+        folder, out, config, compare=[_parse_named_model(word) for word in compare],
+        command=["prolip", *common.command_line],
     )  # fmt: skip
     print(report_page.path)
 

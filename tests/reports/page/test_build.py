@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from prolip.reports.page.build import build_claims_section, build_report, read_claims
+from prolip.reports.page.config import ReportConfig
 from tests.reports.page.parsed_page import ParsedPage
 from tests.reports.page.runs import LIMIT, SCENES, fresh_model, make_run
 
@@ -21,15 +22,13 @@ CLAIM = {
     "effect": 0.1,
 }
 EVIL = "<script>alert('x')</script> & a thing \u202ebackwards"
+FAST = ReportConfig(limit=LIMIT, controls=0)
 UNCERTAIN = {"plane", "extremes", "uncertainty", "hierarimgs"}
 
 
 def page_of(run, out, **options):
-    return ParsedPage(
-        build_report(
-            run, out, **{"limit": LIMIT, "controls": 0, "progress": False, **options}
-        ).path.read_text()
-    )
+    config = ReportConfig(**{"limit": LIMIT, "controls": 0, **options})
+    return ParsedPage(build_report(run, out, config, progress=False).path.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +39,8 @@ def scenes_page(tmp_path_factory):
     claims = folder / "table.json"
     claims.write_text(json.dumps({"claims": [CLAIM]}))
     out = build_report(
-        run, limit=LIMIT, controls=1, progress=False, claims=claims, compare=[("other", fresh_model(seed=1))],
-        command=["prolip", "report", "run"],
+        run, config=ReportConfig(limit=LIMIT, controls=1, claims=claims), progress=False,
+        compare=[("other", fresh_model(seed=1))], command=["prolip", "report", "run"],
     )  # fmt: skip
     assert out.path == run / "report.html"
     assert [tile.comparisons[-1][0] for tile in out.header.tiles] == ["other"] * len(out.header.tiles)
@@ -198,14 +197,14 @@ def test_missing_run_data_is_reported_on_the_page(tmp_path, source, why):
 def test_missing_named_data_raises(tmp_path):
     run = make_run(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="no-such"):
-        build_report(run, data=tmp_path / "no-such.csv", limit=LIMIT)
+        build_report(run, config=ReportConfig(data=str(tmp_path / "no-such.csv"), limit=LIMIT))
     assert not (run / "report.html").exists()
 
 
 @pytest.mark.usefixtures("unrendered")
 def test_out_may_be_a_folder_or_a_file(tmp_path):
     run = make_run(tmp_path / "run", source="")
-    options = {"limit": LIMIT, "controls": 0, "progress": False}
+    options = {"config": FAST, "progress": False}
     assert build_report(run, tmp_path, **options).path == tmp_path / "report.html"
     assert build_report(run, tmp_path / "new" / "mine.html", **options).path == tmp_path / "new" / "mine.html"
 
@@ -214,7 +213,7 @@ def test_out_may_be_a_folder_or_a_file(tmp_path):
 def test_page_is_deterministic(tmp_path):
     run = make_run(tmp_path / "run", source="")
     first, second = (
-        build_report(run, tmp_path / name, limit=LIMIT, controls=0, progress=False).path.read_text()
+        build_report(run, tmp_path / name, FAST, progress=False).path.read_text()
         for name in ("a.html", "b.html")
     )
     assert first == second
@@ -223,11 +222,11 @@ def test_page_is_deterministic(tmp_path):
 @pytest.mark.usefixtures("unrendered")
 def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch):
     run = make_run(tmp_path / "run", source="")
-    page = build_report(run, limit=LIMIT, controls=0).path
+    page = build_report(run, config=FAST).path
     before = page.read_text()
     monkeypatch.setattr("prolip.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError("no room")))
     with pytest.raises(OSError, match="no room"):
-        build_report(run, limit=LIMIT, controls=0, compare=[("other", fresh_model(seed=1))])
+        build_report(run, config=FAST, compare=[("other", fresh_model(seed=1))])
     assert page.read_text() == before
     assert sorted(path.name for path in run.glob(".report*")) == []
 

@@ -1,4 +1,4 @@
-"""The HTML report of a training run: evaluates the model and writes one self-contained page."""
+"""The HTML report: one self-contained page of a training run, whose model is evaluated, or of written results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,31 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prolip.checks import require_positive_int
 from prolip.extras import import_extra
 from prolip.files import atomic_write, read_json
 from prolip.model.prolip import ProLIP
 from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
 from prolip.reports.page.components import VERDICT_SIGNS, ClaimRow, ClaimsBlock, PageHeader, PageSection
-from prolip.reports.page.header import build_header, build_provenance_section
+from prolip.reports.page.config import ReportConfig
+from prolip.reports.page.header import (
+    build_header,
+    build_provenance_section,
+    build_results_header,
+    build_results_provenance,
+    build_tiles,
+)
 from prolip.reports.page.html import render_page
 from prolip.reports.page.inputs import PageInputs, find_inputs
+from prolip.reports.page.result_files import (
+    ResultFile,
+    build_table_sections,
+    collect_results,
+    open_inputs,
+    read_result_files,
+)
 from prolip.reports.page.results import PageEvaluationOptions, PageResults, evaluate_model
 from prolip.reports.page.run import TrainingRun, read_run
+from prolip.training.run_folder import is_run
 from prolip.weights.load import load
 
 REPORT_FILE = "report.html"
@@ -38,34 +52,23 @@ class ReportPage:
 
 
 def build_report(
-    run: str | Path,
+    folder: str | Path,
     out: str | Path | None = None,
+    config: ReportConfig | None = None,
     *,
-    data: str | Path | None = None,
-    labeled: str | Path | None = None,
-    hierarimgs: str | Path | None = None,
     compare: Sequence[tuple[str, ProLIP | str | Path]] = (),
-    controls: int = 3,
-    claims: str | Path | None = None,
-    limit: int = 500,
-    device: str | None = None,
     command: Sequence[str] = (),
     progress: bool | None = None,
 ) -> ReportPage:
-    """Evaluate the model of a training run and write its page. Sections without data are omitted.
+    """Write the page of a training run, whose model is evaluated, or of results, from which nothing is recomputed.
+
+    Sections without data are omitted.
 
     Args:
-        run: Folder of a finished run.
-        out: The file, or a folder for report.html. None: the folder of the run.
-        data: Images with captions. None: the run's held-out data, or its training data. For a generated source
-            (scenes) fresh evaluation sets are generated, with captions as in training, and cached.
-        labeled: Images with classes: the layout of the 38 tasks, or one folder per class.
-        hierarimgs: Folder that `prolip data hierarimgs` built.
-        compare: (name, model) of other models for the headline numbers.
-        controls: Number of untrained models of the same size that are evaluated as a baseline.
-        claims: Claims table of the reproduction (table.json); None: no section on claims.
-        limit: Maximum number of images per evaluation set.
-        device: cpu, cuda, ... None: a GPU if there is one.
+        folder: Folder of a finished run, or with results of `prolip evaluate`.
+        out: The file, or a folder for report.html. None: the folder itself.
+        config: The options; None: the defaults.
+        compare: (name, model) of other models for the headline numbers of a run.
         command: The command line, for the section on provenance.
         progress: Show a progress bar. None: on a terminal only.
 
@@ -73,36 +76,70 @@ def build_report(
         The path of the page and its header.
 
     Raises:
-        ValueError: The folder is not a finished run, or named data can't be read.
+        ValueError: The folder is not a finished run and has no results, or named data can't be read.
         MissingExtraError: matplotlib or jinja2 is missing (extra "report").
     """
-    require_positive_int(limit, "limit", maximum=1_000_000)
+    config, folder = config or ReportConfig(), Path(folder).expanduser()
     for module in ("matplotlib", "jinja2"):  # fail before minutes of work, not after
         import_extra(module, "report")
-    training = read_run(run, device)
-    claim_rows = None if claims is None else read_claims(claims)
-    others = [
-        (name, other if isinstance(other, ProLIP) else load(other, device=device).eval())
-        for name, other in compare
-    ]
-    path = _prepare_path(training.folder if out is None else Path(out).expanduser())
-    inputs = find_inputs(
-        training.config, data=data, labeled=labeled, hierarimgs=hierarimgs, limit=limit, progress=progress
-    )
-    options = PageEvaluationOptions(
-        limit=limit, max_bad_fraction=training.config.data.max_bad_fraction, progress=progress
-    )
-    results = evaluate_model(training.model, inputs, compare=others, num_controls=controls, options=options)
-    sections = [
-        *_build_sections(training, inputs, results),
-        *([] if claim_rows is None else [build_claims_section(claim_rows)]),
-        build_provenance_section(training, inputs, command=command, num_controls=controls, limit=limit),
-    ]
-    header = build_header(training, inputs, results)
-    html = render_page(header, sections)
+    claims = [] if config.claims is None else [build_claims_section(read_claims(config.claims))]
+    path = folder if out is None else Path(out).expanduser()
+    if not is_run(folder) and (files := read_result_files(folder)):
+        if compare:
+            raise ValueError(f"--compare needs a training run. {folder} has results, and no model to compare")
+        path = _prepare_path(path)
+        header, sections, provenance = _build_results_page(files, config, command)
+    else:
+        training = read_run(folder, config.device)
+        others = [
+            (name, other if isinstance(other, ProLIP) else load(other, device=config.device).eval())
+            for name, other in compare
+        ]
+        path = _prepare_path(path)
+        header, sections, provenance = _build_run_page(training, config, others, command, progress)
+    html = render_page(header, [*sections, *claims, provenance])
     return ReportPage(
         atomic_write(path, lambda temporary: temporary.write_text(html, encoding="utf-8")), header
     )
+
+
+PageContent = tuple[PageHeader, list[PageSection], PageSection]
+"""Header, sections and the section on provenance."""
+
+
+def _build_run_page(
+    run: TrainingRun,
+    config: ReportConfig,
+    others: Sequence[tuple[str, ProLIP]],
+    command: Sequence[str],
+    progress: bool | None,
+) -> PageContent:
+    """Evaluate the model of a run, untrained models and others; build the page of the results."""
+    inputs = find_inputs(
+        run.config, data=config.data, labeled=config.labeled, hierarimgs=config.hierarimgs, limit=config.limit,
+        progress=progress,
+    )  # fmt: skip
+    options = PageEvaluationOptions(
+        limit=config.limit, max_bad_fraction=run.config.data.max_bad_fraction, progress=progress
+    )
+    results = evaluate_model(run.model, inputs, compare=others, num_controls=config.controls, options=options)
+    training = curves.build_section(run)
+    sections = [*([] if training is None else [training]), *_build_sections(inputs, results)]
+    provenance = build_provenance_section(
+        run, inputs, command=command, num_controls=config.controls, limit=config.limit
+    )
+    return build_header(run, inputs, results), sections, provenance
+
+
+def _build_results_page(
+    files: Sequence[ResultFile], config: ReportConfig, command: Sequence[str]
+) -> PageContent:
+    """Build the page of results that were written earlier. Nothing is evaluated."""
+    results = collect_results(files)
+    sections = list(_build_sections(open_inputs(results, config), results))
+    sections += build_table_sections(files, [section.id for section in sections])
+    provenance = build_results_provenance(files, command)
+    return build_results_header(files, build_tiles(results)), sections, provenance
 
 
 def _prepare_path(out: Path) -> Path:
@@ -123,19 +160,18 @@ def _prepare_path(out: Path) -> Path:
     return path
 
 
-def _build_sections(run: TrainingRun, inputs: PageInputs, results: PageResults) -> Iterator[PageSection]:
-    """The sections that have data, in the order of the page."""
-    if (curves_section := curves.build_section(run)) is not None:
-        yield curves_section
-    if results.uncertainty is not None and inputs.pairs is not None:
-        yield plane.build_section(results.uncertainty.plane, inputs.pairs)
-        yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
+def _build_sections(inputs: PageInputs, results: PageResults) -> Iterator[PageSection]:
+    """The sections on results, in the order of the page."""
+    if results.uncertainty is not None:
+        if inputs.pairs is not None:
+            yield plane.build_section(results.uncertainty.plane, inputs.pairs)
+            yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
         yield uncertainty.build_section(results.uncertainty, results.untrained)
     if results.hierarimgs is not None and inputs.hierarimgs is not None:
         yield hierarimgs.build_section(results.hierarimgs, inputs.hierarimgs)
     if results.traversals:
         yield traversal.build_section(results.traversals, results.hierarcaps)
-    if results.zero_shot is not None and inputs.zero_shot is not None:
+    if results.zero_shot is not None:
         yield zeroshot.build_section(
             results.zero_shot, inputs.zero_shot, results.prompts, inputs.prompts, results.untrained
         )

@@ -17,6 +17,7 @@ from prolip.reports.page.formatting import (
     format_range,
 )
 from prolip.reports.page.inputs import PageInputs
+from prolip.reports.page.result_files import ResultFile
 from prolip.reports.page.results import HeadlineMetrics, PageResults
 from prolip.reports.page.run import TrainingRun
 from prolip.training.environment import describe_machine
@@ -70,6 +71,46 @@ def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> 
     return PageHeader(
         title=run.name, subtitle=subtitle, metadata=metadata, tiles=build_tiles(results), notes=tuple(notes)
     )
+
+
+def build_results_header(files: Sequence[ResultFile], tiles: tuple[HeadlineTile, ...]) -> PageHeader:
+    """Build the top of the page of written results.
+
+    Args:
+        files: The results, at least one.
+        tiles: Tiles of the headline numbers.
+
+    Returns:
+        The header.
+    """
+    models = list(dict.fromkeys(file.model for file in files))
+    data = dict.fromkeys(Path(file.result.data).name for file in files)
+    notes = (f"The results are of {len(models)} models: {', '.join(models)}.",) if len(models) > 1 else ()
+    return PageHeader(
+        title=Path(models[0]).name or models[0] or "Results",
+        subtitle="Results of prolip evaluate",
+        metadata=(("model", ", ".join(models)), ("evaluated on", ", ".join(data))),
+        tiles=tiles,
+        notes=notes,
+    )
+
+
+def build_results_provenance(files: Sequence[ResultFile], command: Sequence[str]) -> PageSection:
+    """Build the section on how the page of written results was made: its command, and that of each result.
+
+    Args:
+        files: The results.
+        command: Words of the command line; empty if there was none.
+
+    Returns:
+        The section.
+    """
+    rows = [("command", _format_command(command))]
+    for file in files:
+        version = f" (prolip {file.prolip}, {file.result.n:,} samples)"
+        rows.append((file.result.task, _format_command(["prolip", *file.arguments]) + version))
+    nonempty = tuple((name, value) for name, value in rows if value)
+    return PageSection(id="provenance", title="Provenance", blocks=[DefinitionList(rows=nonempty)])
 
 
 def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:

@@ -13,8 +13,10 @@ from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
 from prolip.evaluation.configs import RobustnessConfig, UncertaintyConfig
+from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.strategies import StrategyConfig
+from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.evaluation.untrained import untrained_models
 from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.model.prolip import ProLIP
@@ -80,11 +82,11 @@ class PageResults:
     untrained_robustness: tuple[RobustnessResult, ...] = ()
     others: tuple[tuple[str, HeadlineMetrics], ...] = ()
     pairs: EmbeddedPairs | None = None
-    uncertainty: uncertainty.UncertaintyResult | None = None
+    uncertainty: UncertaintyResult | None = None
     zero_shot: ZeroShotResult | None = None
     prompts: dict[str, Any] | None = None
     robustness: RobustnessResult | None = None
-    hierarimgs: dict[str, Any] | None = None
+    hierarimgs: hierarimgs.HierarImgsResult | None = None
     hierarcaps: hierarcaps.HierarCapsResult | None = None
     traversals: tuple[ImageTraversal, ...] = ()
 
@@ -169,8 +171,8 @@ class _HeadlineEvaluation:
         embedder = options.make_embedder(model)
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
         self.pairs: EmbeddedPairs | None = None
-        self.uncertainty: uncertainty.UncertaintyResult | None = None
-        self.retrieval: retrieval.RetrievalResult | None = None
+        self.uncertainty: UncertaintyResult | None = None
+        self.retrieval: RetrievalResult | None = None
         self.zero_shot: ZeroShotResult | None = None
         if inputs.pairs is not None:
             self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
@@ -185,15 +187,31 @@ class _HeadlineEvaluation:
     @property
     def headline(self) -> HeadlineMetrics:
         """The headline numbers; None for those that were not evaluated."""
-        found = self.uncertainty
-        return HeadlineMetrics(
-            zero_shot=None if self.zero_shot is None else self.zero_shot.top1.value,
-            r1=None if self.retrieval is None else self.retrieval.csd.mean_r1,
-            truth=None if found is None or found.ambiguity is None else found.ambiguity.spearman,
-            text_above=None if found is None else found.text_above_own_image.value,
-            length=None if found is None else found.by_length.spearman,
-            level=None if found is None or found.by_level is None else found.by_level.spearman,
-        )
+        return make_headline(self.zero_shot, self.retrieval, self.uncertainty)
+
+
+def make_headline(
+    zero_shot: ZeroShotResult | None,
+    retrieval: RetrievalResult | None,
+    uncertainty: UncertaintyResult | None,
+) -> HeadlineMetrics:
+    """Select the headline numbers of results.
+
+    Args:
+        zero_shot, retrieval, uncertainty: The results of one model; None: not evaluated.
+
+    Returns:
+        The numbers; None for those that were not evaluated.
+    """
+    found = uncertainty
+    return HeadlineMetrics(
+        zero_shot=None if zero_shot is None else zero_shot.top1.value,
+        r1=None if retrieval is None else retrieval.csd.mean_r1,
+        truth=None if found is None or found.ambiguity is None else found.ambiguity.spearman,
+        text_above=None if found is None else found.text_above_own_image.value,
+        length=None if found is None else found.by_length.spearman,
+        level=None if found is None or found.by_level is None else found.by_level.spearman,
+    )
 
 
 def _evaluate_controls(

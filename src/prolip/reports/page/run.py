@@ -108,7 +108,8 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
     folder = Path(folder).expanduser()
     if not is_run(folder):
         raise ValueError(
-            f"{folder} is not a training run. Pass a folder that prolip train wrote, such as runs/miniature"
+            f"{folder} is not a training run, and has no results. Pass a folder that prolip train wrote, such as "
+            "runs/miniature, or one that prolip evaluate wrote to"
         )
     if not (folder / MODEL).is_dir():
         raise ValueError(
