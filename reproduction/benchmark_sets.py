@@ -13,7 +13,7 @@ from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
-from prolip.evaluation.configs import RobustnessConfig
+from prolip.evaluation.configs import HierarImgsConfig, RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
@@ -168,17 +168,18 @@ def evaluate_hierarimgs(embedder: Embedder, evaluation_data: EvaluationData) -> 
         levels, by log inclusion)}.
     """
     data = read_hierarimgs(evaluation_data.folder / "hierarimgs" / "levels")
-    result = hierarimgs.evaluate_hierarimgs(embedder, data, untrained=0)
+    result = hierarimgs.evaluate_hierarimgs(embedder, data, HierarImgsConfig(controls=0))
+    return {"n": result.n, "levels": [_describe_level(level.inclusion) for level in result.levels]}
+
+
+def _describe_level(inclusion: hierarimgs.LevelInclusion | None) -> dict[str, float | None]:
+    """The entry of a level, as of `evaluate_hierarimgs`; all values are None for a deterministic model."""
+    if inclusion is None:
+        return {"included": None, "more_uncertain": None, "own": None}
     return {
-        "n": result["images"],
-        "levels": [
-            {
-                "included": row["included"],
-                "more_uncertain": row["more_uncertain"],
-                "own": (row["own_level_auroc"] or {}).get("log_inclusion"),
-            }
-            for row in result["by_level"]
-        ],
+        "included": inclusion.included.value,
+        "more_uncertain": inclusion.more_uncertain.value,
+        "own": inclusion.own_level_auroc.log_inclusion,
     }
 
 

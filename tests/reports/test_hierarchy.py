@@ -1,11 +1,14 @@
 """Figures of hierarchies: that they show the numbers they are given."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 
 from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.evaluation import hierarcaps, hierarimgs
+from prolip.evaluation.result import Proportion
 from prolip.gaussian import Gaussian
 from prolip.reports import hierarchy
 from tests.evaluation.test_hierarcaps import make_text_result
@@ -38,6 +41,15 @@ def test_hierarcaps_figure_of_one_level_has_no_order(tmp_path):
     assert "adjacent levels" not in svg_text(svg)
 
 
+def with_untrained(result, fractions):
+    """The result with the same fractions of untrained models in each level."""
+    levels = tuple(
+        replace(level, inclusion=replace(level.inclusion, untrained_included=fractions))
+        for level in result.levels
+    )
+    return replace(result, levels=levels)
+
+
 @pytest.fixture
 def evaluated(draw, tmp_path):
     """Ten images on disk, and a result in which some of them fail."""
@@ -49,19 +61,20 @@ def evaluated(draw, tmp_path):
     data = HierarImgs(path=tmp_path, originals=files[0], levels=tuple(files[1:]))
     original = draw(10, 4)
     levels = [draw(10, 4), Gaussian(original.mean, original.log_var + 1)]
-    untrained = {"seeds": [0, 1], "included": [{"by_seed": [0.125, 0.875], "mean": 0.5}] * 2}
-    return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "untrained": untrained}
+    untrained = tuple(Proportion.from_mean(value, 8) for value in (0.125, 0.875))
+    result = hierarimgs.compute_inclusion_metrics(original, levels)
+    return data, with_untrained(result, untrained)
 
 
 @pytest.mark.slow
 def test_hierarimgs_figure_shows_levels(tmp_path, evaluated):
     data, result = evaluated
     text = svg_text(hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")[1])
-    for level, row in enumerate(result["by_level"]):
-        assert f"level {level}: {100 * row['included']:.1f} % included" in text
-        assert f"more uncertain: {100 * row['more_uncertain']:.1f} %" in text
+    for level, row in enumerate(level.inclusion for level in result.levels):
+        assert f"level {level}: {100 * row.included.value:.1f} % included" in text
+        assert f"more uncertain: {100 * row.more_uncertain.value:.1f} %" in text
     assert "untrained: 12.5 to 87.5 %" in text
-    bare = hierarchy.save_hierarimgs_figures({**result, "untrained": None}, data, tmp_path / "bare")
+    bare = hierarchy.save_hierarimgs_figures(with_untrained(result, ()), data, tmp_path / "bare")
     assert "untrained" not in svg_text(bare[1])
 
 
@@ -71,22 +84,23 @@ def test_hierarimgs_failures_are_sorted(tmp_path, evaluated):
     names = ["hierarimgs.png", "hierarimgs.svg", "hierarimgs-failures.png", "hierarimgs-failures.svg"]
     assert paths == [tmp_path / "out" / name for name in names]
     text = svg_texts(paths[3])
-    assert result["failures"]
-    worst = [str(number) for number in result["failures"][: hierarchy.MAX_FAILURES]]
+    assert result.failures
+    worst = [str(number) for number in result.failures[: hierarchy.MAX_FAILURES]]
     assert [line for line in text if line.isdigit()] == worst
-    assert any(line.startswith(f"{len(result['failures'])} of 10 originals") for line in text)
+    assert any(line.startswith(f"{len(result.failures)} of 10 originals") for line in text)
     assert {"original", "level 0", "level 1"} <= set(text)
 
 
 def test_no_failures_sheet_without_failures(tmp_path, evaluated):
     data, result = evaluated
-    paths = hierarchy.save_hierarimgs_figures({**result, "failures": []}, data, tmp_path / "none")
+    paths = hierarchy.save_hierarimgs_figures(replace(result, failures=()), data, tmp_path / "none")
     assert [path.name for path in paths] == ["hierarimgs.png", "hierarimgs.svg"]
     assert sorted((tmp_path / "none").iterdir()) == paths
 
 
-def test_deterministic_model_has_no_hierarchy_figures(tmp_path):
-    bare = {"uncertainty": None, "failures": None}
+def test_deterministic_model_has_no_hierarchy_figures(tmp_path, draw):
+    points = Gaussian.point(draw(4, 5).mean)
+    bare = hierarimgs.compute_inclusion_metrics(points, [points])
     assert hierarchy.save_hierarcaps_figure(make_text_result(None), tmp_path / "figure") == []
     assert hierarchy.save_hierarimgs_figures(bare, None, tmp_path) == []
     assert not list(tmp_path.iterdir())

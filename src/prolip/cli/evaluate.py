@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 from prolip.cli.common import CliEvaluationOptions, require_seed
 from prolip.evaluation.configs import (
     HierarCapsConfig,
+    HierarImgsConfig,
     RetrievalConfig,
     RobustnessConfig,
     UncertaintyConfig,
@@ -173,7 +174,7 @@ def hierarcaps(
 def hierarimgs(
     data: Annotated[Positional[Path], arg(metavar="FOLDER")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
-    controls: int = 3,
+    config: Annotated[HierarImgsConfig, arg(name="")],
 ) -> None:
     """HierarImgs: does an image with fewer segments include the complete one? Compared with untrained models.
 
@@ -184,11 +185,11 @@ def hierarimgs(
         controls: Number of untrained models of the same size that are evaluated too.
     """
     from prolip.data.sources.hierarimgs import read_hierarimgs
-    from prolip.evaluation import hierarimgs as evaluation
+    from prolip.evaluation.hierarimgs import evaluate_hierarimgs
 
     folder = options.make_folder(data)
     images = read_hierarimgs(data)
-    result = evaluation.evaluate_hierarimgs(options.make_embedder(), images, untrained=controls)
+    result = evaluate_hierarimgs(options.make_embedder(), images, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the histograms, and the failures if there are any; returns their paths."""

@@ -108,6 +108,14 @@ class HierarCapsConfig:
         require_positive_int(self.steps, "steps", maximum=100_000)
 
 
+@dataclass(frozen=True, kw_only=True)
+class HierarImgsConfig:
+    """Images built up segment by segment: see `prolip.evaluation.hierarimgs`."""
+
+    controls: int = 3
+    """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+
+
 def require_seed(seed: int) -> int:
     """Check the seed of an evaluation.
 

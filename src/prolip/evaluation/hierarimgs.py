@@ -8,8 +8,9 @@ image's own level from those of other images (negatives).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from rich.table import Table
@@ -21,7 +22,9 @@ from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import paper_numbers
+from prolip.evaluation.configs import HierarImgsConfig
 from prolip.evaluation.metrics.selective import auroc
+from prolip.evaluation.result import Mean, Proportion, Result
 from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
 from prolip.measures import public
@@ -35,147 +38,230 @@ PairedMeasure = Callable[[Gaussian, Gaussian], Tensor]
 """Two Gaussians (N, D) -> one value per row, (N,)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LevelHistogram:
+    """A histogram of equal bins that cover all values; 0 is an edge."""
+
+    edges: tuple[float, ...]
+    """Edges of the bins."""
+    counts: tuple[int, ...]
+    """Number of images in each bin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectedMedians:
+    """Medians over images of an asymmetric measure, in both directions."""
+
+    original_in_level: float
+    """Of (original in level)."""
+    level_in_original: float
+    """Of (level in original)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLevelAUROC:
+    """AUROC of (original i, level i) against the negatives (original i, level j); None for one image."""
+
+    h: float | None
+    """By H."""
+    log_inclusion: float | None
+    """By log inclusion."""
+    log_containment: float | None
+    """By containment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelInclusion:
+    """Uncertainty and inclusion of one level, for a model with uncertainty."""
+
+    uncertainty: float
+    """Mean uncertainty of the level."""
+    difference: Mean
+    """uncertainty(level) - uncertainty(original)."""
+    difference_histogram: LevelHistogram
+    """Histogram of the difference."""
+    more_uncertain: Proportion
+    """Fraction of images whose difference is above 0."""
+    included: Proportion
+    """Fraction with H(original in level) > 0, the paper's test."""
+    inverse: Proportion
+    """Fraction with H(level in original) > 0."""
+    h_mean: Mean
+    """H(original in level)."""
+    h_median: float
+    """Its median."""
+    h_histogram: LevelHistogram
+    """Its histogram. (Those of the inverse are mirrored: H is antisymmetric.)"""
+    log_inclusion: DirectedMedians
+    """Log inclusion."""
+    log_containment: DirectedMedians
+    """Containment."""
+    own_level_auroc: OwnLevelAUROC
+    """Whether a measure separates an image's own level from those of others."""
+    untrained_included: tuple[Proportion, ...] = ()
+    """`included` of each untrained model, with the seeds 0, 1, ..."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelMetrics:
+    """Metrics of one level."""
+
+    inclusion: LevelInclusion | None
+    """Uncertainty and inclusion; None for a deterministic model."""
+    own_level_auroc_csd: float | None
+    """AUROC of an image's own level by CSD, which deterministic models have too; None for one image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarImgsResult(Result):
+    """Result of HierarImgs; `n` is the number of images whose original and levels could all be used."""
+
+    task: ClassVar[str] = "hierarimgs"
+
+    uncertainty: float | None
+    """Mean uncertainty of the originals; None for a deterministic model."""
+    levels: tuple[LevelMetrics, ...]
+    """The levels, from the one with the fewest segments on."""
+    failures: tuple[int, ...] | None
+    """Data indices of the images whose original is not included in level 0, the worst first; None for a deterministic
+    model."""
+
+    def tables(self) -> list[Table]:
+        """One table by level: the paper's test, untrained models, AUROCs."""
+        title = f"{self.n} images (paper: over {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} % included)"
+        aurocs = (f"AUROC by {name}" for name in ("H", "log inclusion", "containment", "CSD"))
+        headings = ("included %", "untrained %, range", "uncertainty", "difference", *aurocs)
+        table = make_table(title, ["level"], headings, caption=describe_bad_samples(self.num_bad))
+        for number, level in enumerate(self.levels):
+            table.add_row(
+                str(number),
+                *_format_inclusion(level.inclusion),
+                format_number(level.own_level_auroc_csd),
+            )
+        return [table]
+
+
 def evaluate_hierarimgs(
-    embedder: BaseEmbedder,
-    data: HierarImgs,
-    *,
-    untrained: int = 3,
-) -> dict[str, Any]:
+    embedder: BaseEmbedder, data: HierarImgs, config: HierarImgsConfig | None = None
+) -> HierarImgsResult:
     """Evaluate a model on HierarImgs, and untrained models of the same config on the paper's test.
 
     Args:
-        embedder: The model, and how to embed with it.
+        embedder: The model, and how to embed with it. Embeddings of untrained models are not cached.
         data: The originals and their levels.
-        untrained: Number of untrained models, with the seeds 0, 1, ...; their embeddings are not cached.
+        config: The options; None: the defaults.
 
     Returns:
-        The dict of `compute_inclusion_metrics`, and
-        data: path of the data.
-        levels: number of levels.
-        bad: number of images of which the original or a level could not be used.
-        untrained: None without untrained models or without uncertainty; else seeds, and included: for each level
-            {by_seed, mean} of the fraction of originals that are included.
+        The result; without untrained models if the model has no uncertainty.
     """
-    controls = untrained_embedders(embedder, untrained)  # checks the number before any work
+    config = config or HierarImgsConfig()
+    controls = untrained_embedders(embedder, config.controls)  # checks the number before any work
     original, levels, indices = _embed_levels(embedder, data)
-    result = compute_inclusion_metrics(original, levels, indices)
-    untrained_result = None
-    if untrained and result["by_level"][0]["included"] is not None:
-        untrained_result = _group_by_level([
-            _included_fractions(*_embed_levels(control, data)[:2])
-            for control in controls
-        ])  # fmt: skip
-    return {
-        "data": str(data.path),
-        "levels": len(data.levels),
-        "bad": len(data.originals) - len(indices),
-        **result,
-        "untrained": untrained_result,
-    }
+    result = compute_inclusion_metrics(original, levels, indices, name=str(data.path))
+    result = replace(result, num_bad=len(data.originals) - len(indices))
+    if not config.controls or result.uncertainty is None:
+        return result
+    by_seed = [_included_fractions(*_embed_levels(control, data)[:2]) for control in controls]
+    by_level = zip(*by_seed, strict=True)
+    return replace(
+        result,
+        levels=tuple(
+            _add_untrained(level, included) for level, included in zip(result.levels, by_level, strict=True)
+        ),
+    )
 
 
 def compute_inclusion_metrics(
-    original: Gaussian, levels: Sequence[Gaussian], indices: Tensor | None = None
-) -> dict[str, Any]:
+    original: Gaussian, levels: Sequence[Gaussian], indices: Tensor | None = None, name: str = "images"
+) -> HierarImgsResult:
     """Measure whether originals are included in their levels, and whether a measure finds an image's own level.
 
     Args:
         original: The original images, (N, D).
         levels: The images of each level, (N, D) each, in the order of the originals.
         indices: Index of each image in its data, int64 (N,); None: 0 to N - 1.
+        name: Name of the data.
 
     Returns:
-        images: N.
-        uncertainty: mean of the originals; None for a deterministic model.
-        by_level: a list of dicts, all but own_level_auroc_csd None for a deterministic model:
-            uncertainty: mean of the level.
-            difference, difference_histogram: mean and histogram of uncertainty(level) - uncertainty(original).
-            more_uncertain: fraction of images whose difference is above 0.
-            included: fraction with H(original in level) > 0, the paper's test.
-            inverse: fraction with H(level in original) > 0.
-            H: mean, median and histogram of H(original in level). (Those of the inverse are mirrored: H is
-                antisymmetric.)
-            log_inclusion, log_containment: medians of {original_in_level, level_in_original}.
-            own_level_auroc: {H, log_inclusion, log_containment}: AUROC of (original i, level i) against the negatives
-                (original i, level j).
-            own_level_auroc_csd: the same by CSD, which deterministic models have too.
-        failures: indices of the images whose original is not included in level 0, the worst first.
+        The result, without untrained models.
     """
     indices = torch.arange(len(original)) if indices is None else indices
     probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (original, *levels))
-    return {
-        "images": len(original),
-        "uncertainty": original.uncertainty.double().mean().item() if probabilistic else None,
-        "by_level": [_level_metrics(original, level, probabilistic) for level in levels],
-        "failures": _find_failures(original, levels[0], indices) if probabilistic else None,
-    }
-
-
-def hierarimgs_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Make the table of a HierarImgs evaluation: by level, the paper's test, untrained models, AUROCs.
-
-    Args:
-        result: What `evaluate_hierarimgs` returned.
-
-    Returns:
-        One table.
-    """
-    title = (
-        f"{result['images']} images (paper: over {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} % included)"
+    return HierarImgsResult(
+        data=name,
+        n=len(original),
+        uncertainty=original.uncertainty.double().mean().item() if probabilistic else None,
+        levels=tuple(_level_metrics(original, level, probabilistic) for level in levels),
+        failures=_find_failures(original, levels[0], indices) if probabilistic else None,
     )
-    aurocs = (f"AUROC by {name}" for name in ("H", "log inclusion", "containment", "CSD"))
-    headings = ("included %", "untrained %, range", "uncertainty", "difference", *aurocs)
-    table = make_table(title, ["level"], headings, caption=describe_bad_samples(result["bad"]))
-    for level, row in enumerate(result["by_level"]):
-        auroc_by = row["own_level_auroc"] or {}
-        table.add_row(
-            str(level), format_percent(row["included"]), _format_range(result["untrained"], level),
-            *(format_number(row[key]) for key in ("uncertainty", "difference")),
-            *(format_number(auroc_by.get(key)) for key in ("H", "log_inclusion", "log_containment")),
-            format_number(row["own_level_auroc_csd"]),
-        )  # fmt: skip
-    return [table]
 
 
-def _level_metrics(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str, Any]:
-    """The entry of `compute_inclusion_metrics` for one level: original and level are (N, D), row i being image i.
+def _format_inclusion(inclusion: LevelInclusion | None) -> tuple[str, ...]:
+    """The cells of a level's row that need uncertainty."""
+    if inclusion is None:
+        return (MISSING,) * 7
+    auroc_by = inclusion.own_level_auroc
+    numbers = (
+        inclusion.uncertainty, inclusion.difference.value, auroc_by.h, auroc_by.log_inclusion, auroc_by.log_containment
+    )  # fmt: skip
+    return (
+        format_percent(inclusion.included.value),
+        _format_range(inclusion.untrained_included),
+        *map(format_number, numbers),
+    )
 
-    Most values are None unless `probabilistic`. AUROCs compare at most MAX_NEGATIVES images with each other.
+
+def _add_untrained(level: LevelMetrics, included: Sequence[Proportion]) -> LevelMetrics:
+    """A level with the fractions of untrained models."""
+    if level.inclusion is None:
+        return level
+    return replace(level, inclusion=replace(level.inclusion, untrained_included=tuple(included)))
+
+
+def _level_metrics(original: Gaussian, level: Gaussian, probabilistic: bool) -> LevelMetrics:
+    """Metrics of one level: original and level are (N, D), row i being image i.
+
+    AUROCs compare at most MAX_NEGATIVES images with each other.
     """
     rows = torch.from_numpy(evenly_spaced(len(original), MAX_NEGATIVES))
     originals, candidates = original[rows], level[rows]  # (n, D) each
     by_csd = _own_level_auroc(-public.csd_matrix(originals, candidates))
     if not probabilistic:
-        missing = dict.fromkeys((
-            "uncertainty", "difference", "difference_histogram", "more_uncertain", "included", "inverse", "H",
-            "log_inclusion", "log_containment", "own_level_auroc",
-        ))  # fmt: skip
-        return {**missing, "own_level_auroc_csd": by_csd}
+        return LevelMetrics(inclusion=None, own_level_auroc_csd=by_csd)
     h = public.inclusion(original, level).double()
     difference = (level.uncertainty - original.uncertainty).double()
-    return {
-        "uncertainty": level.uncertainty.double().mean().item(),
-        "difference": difference.mean().item(),
-        "difference_histogram": _histogram(difference),
-        "more_uncertain": (difference > 0).double().mean().item(),
-        "included": (h > 0).double().mean().item(),
-        "inverse": (h < 0).double().mean().item(),
-        "H": {"mean": h.mean().item(), "median": h.median().item(), "histogram": _histogram(h)},
-        "log_inclusion": _medians_both_directions(public.log_inclusion, original, level),
-        "log_containment": _medians_both_directions(public.log_containment, original, level),
-        "own_level_auroc": {
-            "H": _own_level_auroc(public.inclusion_matrix(originals, candidates)),
-            "log_inclusion": _own_level_auroc(public.log_inclusion_matrix(originals, candidates)),
-            "log_containment": _own_level_auroc(public.log_containment_matrix(originals, candidates)),
-        },
-        "own_level_auroc_csd": by_csd,
-    }
+    inclusion = LevelInclusion(
+        uncertainty=level.uncertainty.double().mean().item(),
+        difference=Mean.from_values(difference),
+        difference_histogram=_histogram(difference),
+        more_uncertain=_fraction(difference > 0),
+        included=_fraction(h > 0),
+        inverse=_fraction(h < 0),
+        h_mean=Mean.from_values(h),
+        h_median=h.median().item(),
+        h_histogram=_histogram(h),
+        log_inclusion=_medians_both_directions(public.log_inclusion, original, level),
+        log_containment=_medians_both_directions(public.log_containment, original, level),
+        own_level_auroc=OwnLevelAUROC(
+            h=_own_level_auroc(public.inclusion_matrix(originals, candidates)),
+            log_inclusion=_own_level_auroc(public.log_inclusion_matrix(originals, candidates)),
+            log_containment=_own_level_auroc(public.log_containment_matrix(originals, candidates)),
+        ),
+    )
+    return LevelMetrics(inclusion=inclusion, own_level_auroc_csd=by_csd)
 
 
-def _medians_both_directions(measure: PairedMeasure, original: Gaussian, level: Gaussian) -> dict[str, float]:
+def _fraction(mask: Tensor) -> Proportion:
+    """Fraction of images, bool (N,), for which something holds."""
+    return Proportion.from_mean(mask.double().mean().item(), len(mask))
+
+
+def _medians_both_directions(measure: PairedMeasure, original: Gaussian, level: Gaussian) -> DirectedMedians:
     """Medians of a measure of (original in level) and of (level in original), over the N images."""
-    pairs = {"original_in_level": measure(original, level), "level_in_original": measure(level, original)}
-    return {name: values.double().median().item() for name, values in pairs.items()}
+    there, back = measure(original, level), measure(level, original)
+    return DirectedMedians(
+        original_in_level=there.double().median().item(), level_in_original=back.double().median().item()
+    )
 
 
 def _own_level_auroc(scores: Tensor) -> float | None:
@@ -184,22 +270,23 @@ def _own_level_auroc(scores: Tensor) -> float | None:
     return auroc(is_own_level.flatten(), scores.double().flatten())
 
 
-def _find_failures(original: Gaussian, level: Gaussian, indices: Tensor) -> list[int]:
+def _find_failures(original: Gaussian, level: Gaussian, indices: Tensor) -> tuple[int, ...]:
     """Data indices of the images with H(original in level) <= 0, the smallest H first."""
     h = public.inclusion(original, level)
     order = h.argsort(stable=True)
-    return [int(indices[row]) for row in order[h[order] <= 0]]
+    return tuple(int(indices[row]) for row in order[h[order] <= 0])
 
 
-def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
-    """Histogram {edges, counts} of BINS (at most one more) bins of equal width that cover all values; 0 is an edge."""
+def _histogram(values: Tensor) -> LevelHistogram:
+    """Histogram of BINS (at most one more) bins of equal width that cover all values; 0 is an edge."""
     low, high = min(0.0, values.min().item()), max(0.0, values.max().item())
     width = (high - low) / BINS or 1.0
     # numbers of bins below and above 0; at least one in all, also if every value is 0
     num_below, num_above = math.ceil(-low / width), max(math.ceil(high / width), 1 if low == 0 else 0)
     edges = torch.arange(-num_below, num_above + 1, dtype=torch.float64) * width
     edges[0], edges[-1] = min(edges[0].item(), low), max(edges[-1].item(), high)  # despite rounding
-    return {"edges": edges.tolist(), "counts": [int(count) for count in torch.histogram(values, edges).hist]}
+    counts = tuple(int(count) for count in torch.histogram(values, edges).hist)
+    return LevelHistogram(edges=tuple(edges.tolist()), counts=counts)
 
 
 def _embed_levels(embedder: BaseEmbedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
@@ -215,24 +302,15 @@ def _embed_levels(embedder: BaseEmbedder, data: HierarImgs) -> tuple[Gaussian, l
     return original, levels, indices
 
 
-def _included_fractions(original: Gaussian, levels: Sequence[Gaussian]) -> list[float]:
+def _included_fractions(original: Gaussian, levels: Sequence[Gaussian]) -> list[Proportion]:
     """Fraction of originals with H(original in level) > 0, the paper's test, for each level."""
-    return [float((public.inclusion(original, level) > 0).double().mean()) for level in levels]
+    return [_fraction(public.inclusion(original, level) > 0) for level in levels]
 
 
-def _group_by_level(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Transpose fractions [seed][level] into {seeds, included: for each level {by_seed, mean}}."""
-    columns = [list(column) for column in zip(*by_seed, strict=True)]
-    return {
-        "seeds": list(range(len(by_seed))),
-        "included": [{"by_seed": column, "mean": sum(column) / len(column)} for column in columns],
-    }
+def _format_range(fractions: Sequence[Proportion]) -> str:
+    """Format the smallest and largest fraction over the untrained models, in percent.
 
-
-def _format_range(untrained: Mapping[str, Any] | None, level: int) -> str:
-    """Format the smallest and largest fraction included in a level over the untrained models, in percent.
-
-    A range, not a mean: the fractions may lie far apart. untrained: `untrained` of `evaluate_hierarimgs`.
+    A range, not a mean: the fractions may lie far apart.
     """
-    fractions = [] if untrained is None else untrained["included"][level]["by_seed"]
-    return f"{format_percent(min(fractions))} – {format_percent(max(fractions))}" if fractions else MISSING
+    values = [fraction.value for fraction in fractions]
+    return f"{format_percent(min(values))} – {format_percent(max(values))}" if values else MISSING

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.evaluation.hierarcaps import ChainUncertainty, HierarCapsResult
+from prolip.evaluation.hierarimgs import HierarImgsResult, LevelInclusion
 from prolip.evaluation.result import get_value
 from prolip.preprocessing.images import read_image
 from prolip.reports import figures
@@ -37,13 +37,13 @@ def save_hierarcaps_figure(result: HierarCapsResult, out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
+def save_hierarimgs_figures(result: HierarImgsResult, data: HierarImgs, folder: Path) -> list[Path]:
     """Save the figures of HierarImgs: histograms by level (hierarimgs), and a sheet of failures (hierarimgs-failures).
 
     Failures are originals that level 0 doesn't include; without any there is no sheet.
 
     Args:
-        result: Result of `evaluate_hierarimgs`.
+        result: The result.
         data: The images of the result.
         folder: Folder in which the figures are written.
 
@@ -56,16 +56,16 @@ def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder:
     ]
 
 
-def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
+def _save_histograms(result: HierarImgsResult, out: Path) -> list[Path]:
     """Save histograms of H, of its mirror image and of the rise in uncertainty, by level; [] without uncertainty."""
-    if result["uncertainty"] is None:
+    rows = [level.inclusion for level in result.levels if level.inclusion is not None]
+    if not rows:
         return []
-    rows = result["by_level"]
     with figures.figure_style():
         figure = figures.make_figure(3.6 * len(rows), 5.6)
         axes = figure.subplots(2, len(rows), squeeze=False)
         for level, row in enumerate(rows):
-            draw_inclusion(axes[0][level], level, row, result["untrained"])
+            draw_inclusion(axes[0][level], level, row)
             _draw_difference(axes[1][level], level, row)
         figure.legend(*_make_inclusion_legend(), loc="outside lower center", ncols=2)
         for grid_row in axes:
@@ -73,9 +73,9 @@ def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
+def _save_failures(result: HierarImgsResult, data: HierarImgs, out: Path) -> list[Path]:
     """Save a sheet of the originals that level 0 includes least, with their levels; [] if it includes all."""
-    failures = result["failures"] or []
+    failures = result.failures or ()
     indices = failures[:MAX_FAILURES]
     if not indices:
         return []
@@ -89,7 +89,7 @@ def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> li
             axes[row][0].set_ylabel("original" if row == 0 else f"level {row - 1}", labelpad=6)
         for column, index in enumerate(indices):
             axes[0][column].set_title(f"{index}", fontsize=8.5, fontweight="normal")
-        count = f"{len(failures)} of {result['images']} originals not included in level 0"
+        count = f"{len(failures)} of {result.n} originals not included in level 0"
         figure.suptitle(f"{count}; the worst {len(indices)}, by index", fontsize=10.5, fontweight="bold")
         return figures.save_figure(figure, out)
 
@@ -144,25 +144,23 @@ def _draw_level_pairs(axes: Any, uncertainty: ChainUncertainty) -> None:
         spine.set_visible(False)
 
 
-def draw_inclusion(
-    axes: Any, level: int, row: Mapping[str, Any], untrained: Mapping[str, Any] | None
-) -> None:
+def draw_inclusion(axes: Any, level: int, row: LevelInclusion, *, show_untrained: bool = True) -> None:
     """Draw the histogram of H(original in level), and as an outline that of H(level in original).
 
     Args:
         axes: Matplotlib axes to draw on.
         level: Number of the level.
-        row: Row of this level, from `by_level` of the result of `evaluate_hierarimgs`.
-        untrained: `untrained` of the same result, whose range goes into the title; None: the title has no range.
+        row: Inclusion of this level.
+        show_untrained: Write the range of untrained models, if there are any, into the title.
     """
-    edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
+    edges, counts = row.h_histogram.edges, row.h_histogram.counts
     # H(level in original) = -H(original in level): the same histogram, mirrored
     axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.ORANGE, linewidth=1.2)
     axes.stairs(counts, edges, fill=True, color=figures.BLUE, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
-    title = f"level {level}: {100 * row['included']:.1f} % included"
-    if untrained is not None:
-        fractions = untrained["included"][level]["by_seed"]
+    title = f"level {level}: {100 * row.included.value:.1f} % included"
+    if show_untrained and row.untrained_included:
+        fractions = [fraction.value for fraction in row.untrained_included]
         title += f"\nuntrained: {100 * min(fractions):.1f} to {100 * max(fractions):.1f} %"
     axes.set(title=title, xlabel="H, nats")
 
@@ -176,13 +174,13 @@ def _make_inclusion_legend() -> tuple[list[Any], list[str]]:
     return handles, ["H(original in level)", "H(level in original)"]
 
 
-def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+def _draw_difference(axes: Any, level: int, row: LevelInclusion) -> None:
     """Draw the histogram of the uncertainty of a level minus that of the original; `row` as for `draw_inclusion`."""
-    histogram = row["difference_histogram"]
-    axes.stairs(histogram["counts"], histogram["edges"], fill=True, color=figures.GREEN, alpha=0.75)
+    histogram = row.difference_histogram
+    axes.stairs(histogram.counts, histogram.edges, fill=True, color=figures.GREEN, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
     axes.set(
-        title=f"more uncertain: {100 * row['more_uncertain']:.1f} %",
+        title=f"more uncertain: {100 * row.more_uncertain.value:.1f} %",
         xlabel=f"uncertainty of level {level} − original",
     )
     axes.locator_params(axis="x", nbins=5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from prolip.data.sources.hierarimgs import HierarImgs
+from prolip.evaluation.hierarimgs import HierarImgsResult, LevelInclusion
 from prolip.preprocessing.images import read_image
 from prolip.reports import hierarchy
 from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
@@ -21,11 +21,11 @@ from prolip.reports.page.html import embed_image
 from prolip.reports.page.svg import render_panel
 
 
-def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
+def build_section(result: HierarImgsResult, data: HierarImgs) -> PageSection:
     """Build the section: histograms of H by level, and one example.
 
     Args:
-        result: Result of `evaluate_hierarimgs`, of a model with uncertainty.
+        result: The result; without uncertainty there are no histograms.
         data: The images of the result.
 
     Returns:
@@ -34,13 +34,16 @@ def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
     figures = [
         PageFigure(
             title=f"Level {level}: {level + 1} segment{'s' if level else ''}",
-            description=describe_level(row["included"], _get_untrained(result["untrained"], level)),
+            description=describe_level(
+                row.included.value, [fraction.value for fraction in row.untrained_included]
+            ),
             svg=render_panel(
                 partial(_draw_level, level=level, row=row),
-                f"Histogram of H of {result['images']} originals in level {level}, and of its mirror image",
+                f"Histogram of H of {result.n} originals in level {level}, and of its mirror image",
             ),
         )
-        for level, row in enumerate(result["by_level"])
+        for level, row in enumerate(level.inclusion for level in result.levels)
+        if row is not None
     ]
     intro = (
         "Images are built up segment by segment, the largest first. A level that shows less should be the more "
@@ -55,9 +58,9 @@ def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
     )
 
 
-def _draw_level(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+def _draw_level(axes: Any, level: int, row: LevelInclusion) -> None:
     """Draw the panel of one level, without the numbers of untrained models."""
-    hierarchy.draw_inclusion(axes, level, row, None)
+    hierarchy.draw_inclusion(axes, level, row, show_untrained=False)
     axes.set_ylabel("images")
 
 
@@ -77,11 +80,6 @@ def describe_level(included: float, untrained: list[float]) -> str:
     # an untrained model that includes nearly as many
     is_close = included >= 0.5 and bool(untrained) and max(untrained) > included - MIN_MARGIN
     return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
-
-
-def _get_untrained(untrained: Mapping[str, Any] | None, level: int) -> list[float]:
-    """Fractions of originals included in a level, one per untrained model; [] if none were evaluated."""
-    return [] if untrained is None else list(untrained["included"][level]["by_seed"])
 
 
 def _build_example(data: HierarImgs) -> Gallery:

@@ -12,7 +12,7 @@ from prolip.data.source import AnnotatedSource, Source, evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.configs import RobustnessConfig, UncertaintyConfig
+from prolip.evaluation.configs import HierarImgsConfig, RobustnessConfig, UncertaintyConfig
 from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.strategies import StrategyConfig
@@ -142,7 +142,7 @@ def evaluate_model(
         )
     if inputs.hierarimgs is not None and own.is_probabilistic:
         hierarimgs_result = hierarimgs.evaluate_hierarimgs(
-            embedder, inputs.hierarimgs, untrained=num_controls
+            embedder, inputs.hierarimgs, HierarImgsConfig(controls=num_controls)
         )
     return PageResults(
         headline=own.headline,
