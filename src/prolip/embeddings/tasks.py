@@ -193,7 +193,7 @@ def open_source(
         modality: What is to be embedded; None: images and texts.
 
     Returns:
-        The source.
+        The source; with modality "image" and without `captions`, one without captions if the data has none.
 
     Raises:
         ValueError: The data is a stream, or of an unknown format.
@@ -204,7 +204,13 @@ def open_source(
         )
     if modality == "text" and _is_caption_file(Path(data).expanduser()):
         return open_captions(data, captions)
-    return open_data(data, captions=captions, image=image)
+    try:
+        return open_data(data, captions=captions, image=image)
+    except ValueError:
+        if modality != "image" or captions is not None:
+            raise
+    # The images may have no captions, and need none.
+    return open_data(data, captions=(), image=image)
 
 
 def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:
