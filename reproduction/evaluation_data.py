@@ -16,11 +16,12 @@ from prolip.data.sources.labeled import LabeledData, open_labeled
 from prolip.embeddings.embedder import Embedder
 from prolip.gaussian import Gaussian
 from prolip.scenes.captions import Caption
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.rendering import render
 from prolip.scenes.source import Scenes
 from prolip.scenes.tasks import SceneTask, make_tasks
 from prolip.scenes.world import Scene, World
-from prolip.scenes.writer import SceneDatasetSpec, derive_split_seed, write_dataset
+from prolip.scenes.writer import derive_split_seed, write_dataset
 
 PAIRS_SPLIT, NOISY_SPLIT, SHOTS_SPLIT = 2, 3, 4
 """Splits beside those of `write_dataset`; they enter the seeds of their scenes."""
@@ -69,14 +70,14 @@ class EvaluationData:
     def spec(self) -> SceneDatasetSpec:
         """World and sizes of the evaluation sets that `prepare` writes."""
         return SceneDatasetSpec(
-            world_name="simple", image_size=self.sizes.size, unseen=self.sizes.unseen, num_train=1,
+            world="simple", image_size=self.sizes.size, unseen=self.sizes.unseen, num_train=1,
             num_test=self.sizes.scenes, seed=self.sizes.seed,
         )  # fmt: skip
 
     @property
     def world(self) -> World:
         """The distribution of the scenes."""
-        return self.spec.world
+        return self.spec.distribution
 
     def prepare(self, show: bool | None = None) -> EvaluationData:
         """Write the evaluation sets that are missing in the folder; returns self. show: a progress bar."""

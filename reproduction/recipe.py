@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from prolip.checks import require_choice
-from prolip.scenes.writer import VERSION as SCENES_VERSION
+from prolip.scenes.config import VERSION as SCENES_VERSION
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.run_folder import RESUME_KEYS

@@ -13,7 +13,7 @@ import torch
 
 from prolip.checks import require_choice, require_positive_int
 from prolip.model.prolip import ProLIP
-from prolip.scenes.writer import VERSION as SCENES_VERSION
+from prolip.scenes.config import VERSION as SCENES_VERSION
 from prolip.training.config import TrainConfig
 from prolip.training.model_setup import make_model
 from prolip.training.run_folder import MODEL, compare_configs, is_run, move_aside, read_config

@@ -4,11 +4,11 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.scenes import RandomDraws, Scenes, make_caption
-from prolip.scenes.writer import SceneDatasetSpec
+from prolip.scenes.config import SceneDatasetSpec
 from reproduction.cell import Cell
 from reproduction.evaluation_data import EmbeddedScenes
 
-WORLD = SceneDatasetSpec(world_name="simple", unseen=8).world
+WORLD = SceneDatasetSpec(world="simple", unseen=8).distribution
 DIMS = 4
 
 

@@ -67,3 +67,7 @@ RootOf = Literal["image", "caption"]
 
 ConvertTarget = Literal["folder", "probabilistic", "release", "onnx"]
 """folder: prolip's format. probabilistic: the same with added uncertainty. release: the ProLIP release's format."""
+
+WorldName = Literal["single", "simple", "hard"]
+"""Distributions of scenes. single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing
+styles."""

@@ -18,7 +18,8 @@ from prolip.data.source import (
 )
 from prolip.embeddings.identity import data_identity
 from prolip.scenes import Scenes
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 
 
 def test_concat_source_reads_sources_one_after_another():

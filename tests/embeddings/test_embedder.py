@@ -18,7 +18,8 @@ from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embedder import Embedder, encode_images, encode_texts
 from prolip.embeddings.identity import data_identity, model_identity
 from prolip.preprocessing.tokenizer_builders import train_word_level
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from prolip.embeddings.identity import model_identity
 from prolip.evaluation import background, paper_numbers
 from prolip.evaluation.background import compare_backgrounds
 from prolip.gaussian import Gaussian
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 from tests.data.annotated import write_three
 
 

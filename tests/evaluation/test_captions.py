@@ -11,7 +11,8 @@ from prolip.data.open import open_data
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions, embed_pairs, tokenize_captions
 from prolip.model.create import create
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ from prolip.retrieval.traversal.traverse import (
     traverse,
     traverse_to_roots,
 )
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 from tests.golden import FIXTURES
 
 FOLDER = FIXTURES / "analysis"

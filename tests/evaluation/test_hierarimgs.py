@@ -13,7 +13,8 @@ from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
 from prolip.measures import public
 from prolip.model.prolip import ProLIP
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 
 
 def test_every_number_by_a_loop(draw):

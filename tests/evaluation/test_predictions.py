@@ -13,8 +13,9 @@ from prolip.evaluation.predictions import COLUMNS
 from prolip.measures.nearest import similarity
 from prolip.mixture import pool
 from prolip.model.create import create
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import make_tokenizer
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.writer import write_dataset
 from prolip.zeroshot.prompts import embed_class_prompts
 
 

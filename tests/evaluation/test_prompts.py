@@ -19,7 +19,8 @@ from prolip.evaluation.prompts import compare_strategies, prompt_tables
 from prolip.evaluation.strategies import StrategyConfig
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 from prolip.zeroshot import prompt_weights as rules
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots

@@ -13,7 +13,7 @@ from prolip.filtering.filter import filter_pairs
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import SampleOutcome
 from prolip.filtering.summary import FilterSummary
-from prolip.scenes.writer import SceneDatasetSpec
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset as write_scenes
 from tests.data.tar_files import tar_bytes
 from tests.embeddings.shards import files, uid, write_shards

@@ -14,7 +14,8 @@ from prolip.evaluation.configs import UncertaintyConfig
 from prolip.model.create import create
 from prolip.reports import figures
 from prolip.reports import uncertainty as report
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 from tests.evaluation.pairs import one_pair
 from tests.reports.svg import svg_text
 

@@ -20,12 +20,13 @@ from prolip.scenes import (
     writer,
 )
 from prolip.scenes.captions import make_complete_caption
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.meaning import entails
 from prolip.scenes.world import COLORS, SHAPES
-from prolip.scenes.writer import SceneDatasetSpec, derive_split_seed, scale_min_pixels
+from prolip.scenes.writer import derive_split_seed, scale_min_pixels
 
 SPEC = SceneDatasetSpec(
-    world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=2
+    world="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=2
 )
 
 
@@ -62,12 +63,12 @@ def test_training_shards_hold_true_annotated_captions(out):
     unseen = {tuple(pair) for pair in json.loads((out / "scenes.json").read_text())["unseen_pairs"]}
     assert len(unseen) == 5
     for index, members in enumerate(found.values()):
-        scene = SPEC.world.draw_scene(derive_split_seed(SPEC.seed, 0), index)
+        scene = SPEC.distribution.draw_scene(derive_split_seed(SPEC.seed, 0), index)
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
         metadata = json.loads(members["json"])
         assert members["txt"].decode() == metadata["captions"][0]
         for text, truth in zip(metadata["captions"], metadata["log_ambiguity"], strict=True):
-            assert truth == pytest.approx(log_ambiguity(text, SPEC.world), abs=1e-6)
+            assert truth == pytest.approx(log_ambiguity(text, SPEC.distribution), abs=1e-6)
         assert len(metadata["general"]) == len(metadata["captions"])
         for text, less in zip(metadata["captions"], metadata["general"], strict=True):
             assert not less or entails(parse_caption(text), parse_caption(less)), (text, less)
@@ -84,7 +85,7 @@ def test_no_test_scene_is_a_training_scene(out):
 
 
 def test_classification_in_the_layout_of_the_38_tasks(out):
-    for task in tasks.make_tasks(SPEC.world):
+    for task in tasks.make_tasks(SPEC.distribution):
         folder = out / f"wds_scenes-{task.name}_test"
         assert (folder / "classnames.txt").read_text().splitlines() == list(task.class_names)
         assert (folder / "zeroshot_classification_templates.txt").read_text().splitlines() == list(
@@ -94,7 +95,7 @@ def test_classification_in_the_layout_of_the_38_tasks(out):
         found = samples(folder / "test")
         assert len(found) == 70
         for index, members in enumerate(found.values()):
-            scene, label = task.sample(SPEC.world, derive_split_seed(SPEC.seed, 1), index)
+            scene, label = task.sample(SPEC.distribution, derive_split_seed(SPEC.seed, 1), index)
             assert int(members["cls"]) == label
             assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
 
@@ -115,14 +116,14 @@ def test_occluded_images_differ_in_center_only(out, percent):
 def test_retrieval_has_five_complete_captions_per_image(out):
     folder = out / "wds_scenes-retrieval_test"
     assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
-    scenes = writer._draw_different_scenes(SPEC.world, derive_split_seed(SPEC.seed, 1), 70)
+    scenes = writer._draw_different_scenes(SPEC.distribution, derive_split_seed(SPEC.seed, 1), 70)
     for scene, members in zip(scenes, samples(folder / "test").values(), strict=True):
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
         texts = members["txt"].decode().splitlines()
         assert len(texts) == 5
         assert len(set(texts)) > 1, "in different wordings"
         assert {parse_caption(text) for text in texts} == {
-            make_complete_caption(scene, RandomDraws(0), SPEC.world).meaning
+            make_complete_caption(scene, RandomDraws(0), SPEC.distribution).meaning
         }
         assert all(is_true_caption(text, scene) for text in texts)
 
@@ -134,7 +135,7 @@ def meanings(scenes, world):
 @pytest.mark.parametrize("level", ["simple", "hard"])
 def test_retrieval_scenes_have_different_captions(level):
     """The first ones of the seed, without those that mean what an earlier one did."""
-    world = SceneDatasetSpec(world_name=level, unseen=8).world
+    world = SceneDatasetSpec(world=level, unseen=8).distribution
     scenes = writer._draw_different_scenes(world, 5, 600)
     assert len(set(meanings(scenes, world))) == len(scenes) == 600
     drawn = [world.draw_scene(5, index) for index in range(900)]
@@ -166,7 +167,7 @@ def test_hierarcaps(out):
         assert len(texts) == 4
         assert all(entails(b, a) for a, b in pairwise(meanings))
         truths = [float(number) for number in row["log_ambiguity"].split()]
-        assert truths == pytest.approx([log_ambiguity(m, SPEC.world) for m in meanings], abs=1e-6)
+        assert truths == pytest.approx([log_ambiguity(m, SPEC.distribution) for m in meanings], abs=1e-6)
         assert Image.open(out / "hierarcaps" / row["url"]).size == (40, 40)
 
 
@@ -208,7 +209,7 @@ def test_false_captions_are_written_with_truth(out, tmp_path):
     for index, members in enumerate(samples(tmp_path / "x" / "train").values()):
         metadata = json.loads(members["json"])
         assert metadata["captions"] == [members["txt"].decode()]
-        scene = spec.world.draw_scene(derive_split_seed(4, 0), index)
+        scene = spec.distribution.draw_scene(derive_split_seed(4, 0), index)
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 32)))
         assert metadata["correct"] == is_true_caption(metadata["captions"][0], scene)
         correct.append(metadata["correct"])
@@ -231,7 +232,7 @@ def test_write_dataset_rejects_folder_of_other_spec(out):
         writer.write_dataset(
             out,
             SceneDatasetSpec(
-                world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=3
+                world="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=3
             ),
         )
 
@@ -257,8 +258,8 @@ def test_spec_rejects_invalid_values(metadata, message):
 
 
 def test_spec_world_lacks_unseen_pairs():
-    assert SceneDatasetSpec(world_name="hard").world == HARD
-    assert len(SceneDatasetSpec(unseen=6).world.unseen) == 6
+    assert SceneDatasetSpec(world="hard").distribution == HARD
+    assert len(SceneDatasetSpec(unseen=6).distribution.unseen) == 6
 
 
 def test_write_dataset_rejects_other_version(tmp_path):

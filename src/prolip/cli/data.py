@@ -6,25 +6,17 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from prolip.choices import WorldName
 from prolip.cli.options import Data, Json, print_json
 from prolip.data.config import CheckConfig, HierarImgsConfig
+from prolip.scenes.config import SceneDatasetSpec
 
 
-def scenes(
-    out: Path,
-    world: Literal["simple", "hard"] = "simple",
-    image_size: int = 64,
-    num_train: int = 20_000,
-    num_test: int = 1000,
-    unseen: int = 0,
-    shard_size: int = 1000,
-    seed: int = 0,
-    false_fraction: float = 0.0,
-) -> None:
+def scenes(out: Path, spec: SceneDatasetSpec) -> None:
     """Write procedural scenes: training shards, and evaluation sets in the layouts of the real ones.
 
     Example: prolip data scenes --out scenes --world hard --num-train 50000
@@ -33,23 +25,10 @@ def scenes(
 
     Args:
         out: The folder: new, empty, or of the same settings.
-        world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles.
-        image_size: Height and width of the images in pixels, from 32 to 224.
-        num_train: Training images.
-        num_test: Images of each evaluation set.
-        unseen: Pairs of color and shape that no training image shows, with a task of their own.
-        shard_size: Images per tar.
-        seed: Seed of the scenes; no test image is a training image.
-        false_fraction: Fraction of training images whose caption is false, to test filters: then each has one caption,
-            and `correct` in its json is the truth.
     """
-    from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+    from prolip.scenes.writer import write_dataset
 
-    spec = SceneDatasetSpec(
-        world_name=world, image_size=image_size, num_train=num_train, num_test=num_test, unseen=unseen,
-        shard_size=shard_size, seed=seed, false_fraction=false_fraction,
-    )  # fmt: skip
-    for folder in write_dataset(out, spec):
+    for folder in write_dataset(out.expanduser(), spec):
         print(folder)
 
 
@@ -107,7 +86,7 @@ def check(
 
 def ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
-    world: Literal["simple", "hard"] = "hard",
+    world: WorldName = "hard",
     unseen: int = 0,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +96,7 @@ def ambiguity(
 
     Args:
         captions: Any number of captions.
-        world: The distribution of scenes: simple or hard.
+        world: The distribution of scenes: single, simple or hard.
         unseen: Pairs of color and shape that are held out, as in prolip data scenes; all others are then more likely.
         as_json: Print JSON instead of a table; the log-ambiguity of a caption that is never true is null.
     """

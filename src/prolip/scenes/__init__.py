@@ -1,100 +1,58 @@
 """Procedural scenes: images with captions whose ambiguity is known exactly."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from prolip.scenes import ambiguity as _ambiguity
-from prolip.scenes.captions import (
-    Caption,
-    iter_true_meanings,
-    make_caption,
-    make_caption_chain,
-    make_description,
-)
-from prolip.scenes.generalization import generalize
-from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, entails, is_true
-from prolip.scenes.parsing import parse_caption
-from prolip.scenes.random_draws import RandomDraws
-from prolip.scenes.rendering import render, render_masks
-from prolip.scenes.source import Scenes, make_tokenizer
-from prolip.scenes.world import HARD, SIMPLE, Scene, SceneObject, World, get_world
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+if TYPE_CHECKING:
+    from prolip.scenes.captions import Caption as Caption
+    from prolip.scenes.captions import iter_true_meanings as iter_true_meanings
+    from prolip.scenes.captions import make_caption as make_caption
+    from prolip.scenes.captions import make_caption_chain as make_caption_chain
+    from prolip.scenes.captions import make_description as make_description
+    from prolip.scenes.config import SceneDatasetSpec as SceneDatasetSpec
+    from prolip.scenes.generalization import generalize as generalize
+    from prolip.scenes.meaning import CaptionMeaning as CaptionMeaning
+    from prolip.scenes.meaning import ObjectPattern as ObjectPattern
+    from prolip.scenes.meaning import SpatialRelation as SpatialRelation
+    from prolip.scenes.meaning import entails as entails
+    from prolip.scenes.meaning import is_true as is_true
+    from prolip.scenes.parsing import parse_caption as parse_caption
+    from prolip.scenes.public import is_true_caption as is_true_caption
+    from prolip.scenes.public import log_ambiguity as log_ambiguity
+    from prolip.scenes.public import probability as probability
+    from prolip.scenes.random_draws import RandomDraws as RandomDraws
+    from prolip.scenes.rendering import render as render
+    from prolip.scenes.rendering import render_masks as render_masks
+    from prolip.scenes.source import Scenes as Scenes
+    from prolip.scenes.source import make_tokenizer as make_tokenizer
+    from prolip.scenes.world import HARD as HARD
+    from prolip.scenes.world import SIMPLE as SIMPLE
+    from prolip.scenes.world import Scene as Scene
+    from prolip.scenes.world import SceneObject as SceneObject
+    from prolip.scenes.world import World as World
+    from prolip.scenes.world import get_world as get_world
+    from prolip.scenes.writer import write_dataset as write_dataset
+else:
+    from prolip.lazy import export_lazily
 
-__all__ = [
-    "HARD",
-    "SIMPLE",
-    "Caption",
-    "CaptionMeaning",
-    "ObjectPattern",
-    "RandomDraws",
-    "Scene",
-    "SceneDatasetSpec",
-    "SceneObject",
-    "Scenes",
-    "SpatialRelation",
-    "World",
-    "entails",
-    "generalize",
-    "get_world",
-    "is_true",
-    "is_true_caption",
-    "iter_true_meanings",
-    "log_ambiguity",
-    "make_caption",
-    "make_caption_chain",
-    "make_description",
-    "make_tokenizer",
-    "parse_caption",
-    "probability",
-    "render",
-    "render_masks",
-    "write_dataset",
-]
-
-
-def probability(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
-    """Compute the exact probability that a caption is true of a random scene.
-
-    Args:
-        caption: A text in the words of scenes, or its meaning.
-        world: The distribution of scenes, or its name.
-
-    Returns:
-        The probability, 0 to 1.
-    """
-    return _ambiguity.probability(_to_meaning(caption), _to_world(world))
-
-
-def log_ambiguity(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
-    """Compute the natural logarithm of `probability`.
-
-    Args:
-        caption: A text in the words of scenes, or its meaning.
-        world: The distribution of scenes, or its name.
-
-    Returns:
-        Nats: 0 for a caption that is always true, more negative the more it states, -inf if it is never true.
-    """
-    return _ambiguity.log_ambiguity(_to_meaning(caption), _to_world(world))
-
-
-def is_true_caption(caption: str | CaptionMeaning, scene: Scene) -> bool:
-    """Whether a caption is true of a scene.
-
-    Args:
-        caption: A text in the words of scenes, or its meaning.
-        scene: The scene.
-
-    Returns:
-        True if every statement of the caption holds.
-    """
-    return is_true(_to_meaning(caption), scene)
-
-
-def _to_meaning(caption: str | CaptionMeaning) -> CaptionMeaning:
-    """The meaning of a caption; a text is parsed."""
-    return parse_caption(caption) if isinstance(caption, str) else caption
-
-
-def _to_world(world: World | str) -> World:
-    """The world itself, or the world of this name."""
-    return get_world(world) if isinstance(world, str) else world
+    __getattr__, __dir__, __all__ = export_lazily(
+        __name__,
+        {
+            "captions": [
+                "Caption",
+                "iter_true_meanings",
+                "make_caption",
+                "make_caption_chain",
+                "make_description",
+            ],
+            "config": ["SceneDatasetSpec"],
+            "generalization": ["generalize"],
+            "meaning": ["CaptionMeaning", "ObjectPattern", "SpatialRelation", "entails", "is_true"],
+            "parsing": ["parse_caption"],
+            "public": ["is_true_caption", "log_ambiguity", "probability"],
+            "random_draws": ["RandomDraws"],
+            "rendering": ["render", "render_masks"],
+            "source": ["Scenes", "make_tokenizer"],
+            "world": ["HARD", "SIMPLE", "Scene", "SceneObject", "World", "get_world"],
+            "writer": ["write_dataset"],
+        },
+    )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+from prolip.choices import WorldName
 from prolip.data.evaluation_sets import GeneratedEvaluationSets
 from prolip.data.open import open_data
 from prolip.data.sources.hierarcaps import read_hierarcaps
 from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import open_labeled
+from prolip.scenes.config import VERSION, SceneDatasetSpec
 from prolip.scenes.source import make_tokenizer, open_source, parse_spec
-from prolip.scenes.writer import VERSION, SceneDatasetSpec, write_dataset
+from prolip.scenes.writer import write_dataset
 
 __all__ = ["make_tokenizer", "open_source", "prepare_evaluation_sets"]
 
@@ -33,7 +36,7 @@ def prepare_evaluation_sets(
     pairs = open_source(_replace_settings(spec, limit, seed))
     world, settings = parse_spec(spec)
     dataset = SceneDatasetSpec(
-        world_name=world, image_size=pairs.size, unseen=settings.get("unseen", 0),
+        world=cast(WorldName, world), image_size=pairs.size, unseen=settings.get("unseen", 0),
         num_train=1, num_test=limit, seed=seed,
     )  # fmt: skip
     name = f"{world}-{pairs.size}px-{dataset.unseen}-unseen-{limit}-v{VERSION}"

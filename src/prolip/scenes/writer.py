@@ -6,16 +6,14 @@ import csv
 import io
 import json
 import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from prolip.checks import require_positive_int
 from prolip.data.config import MIN_PIXELS
 from prolip.data.sources import hierarimgs
 from prolip.data.sources.coco import make_annotation
@@ -32,15 +30,14 @@ from prolip.scenes.captions import (
     make_complete_caption,
     make_description,
 )
+from prolip.scenes.config import VERSION, SceneDatasetSpec
 from prolip.scenes.meaning import CaptionMeaning
 from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.rendering import render, render_masks
 from prolip.scenes.source import Scenes
 from prolip.scenes.tasks import SceneTask, make_tasks
-from prolip.scenes.world import SHAPES, Scene, World, get_unseen_pairs, get_world, require_image_size
+from prolip.scenes.world import SHAPES, Scene, World
 
-VERSION = 5
-"""Version of the layout and of the keys below a dataset's folder."""
 OCCLUDED_FRACTIONS = (0.025, 0.05, 0.075, 0.1)
 """Fractions of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
@@ -53,58 +50,6 @@ TRAIN, TEST = 0, 1
 """Splits; they enter the seeds of their scenes."""
 CHAIN_STREAM, RETRIEVAL_STREAM, HIERARCAPS_STREAM = 4, 5, 6
 """Last numbers of the seeds of captions of training samples, retrieval and HierarCaps. They fix the data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SceneDatasetSpec:
-    """What `write_dataset` writes.
-
-    Attributes:
-        world_name: "single", "simple" or "hard".
-        image_size: Height and width of the images in pixels.
-        num_train: Training images.
-        num_test: Images of each evaluation set.
-        unseen: Number of pairs of color and shape that no training scene shows.
-        shard_size: Images per tar.
-        seed: Seed of the scenes. No test scene is drawn as a training scene.
-        false_fraction: Fraction of the training images with a false caption. If it is not 0, each training image has
-            one caption and a record of whether it is correct.
-    """
-
-    world_name: str = "simple"
-    image_size: int = 64
-    num_train: int = 20_000
-    num_test: int = 1000
-    unseen: int = 0
-    shard_size: int = 1000
-    seed: int = 0
-    false_fraction: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError (TypeError for the seed) unless all fields are valid."""
-        get_world(self.world_name)
-        require_image_size(self.image_size)
-        for name in ("num_train", "num_test", "shard_size"):
-            require_positive_int(getattr(self, name), name, maximum=10**9)
-        operator.index(self.seed)
-        get_unseen_pairs(self.unseen)
-        if not 0 <= self.false_fraction < 1:
-            raise ValueError(
-                f"false_fraction must be at least 0 and less than 1, not {self.false_fraction!r}"
-            )
-
-    @property
-    def world(self) -> World:
-        """The distribution of the training scenes."""
-        return get_world(self.world_name, self.unseen)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of scenes.json: version, all fields, and the pairs that are held out."""
-        fields = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
-        content: dict[str, Any] = json.loads(
-            json.dumps(fields)
-        )  # tuples become lists, as in a file that was read
-        return content
 
 
 def write_dataset(out: str | Path, spec: SceneDatasetSpec, progress: bool | None = None) -> list[Path]:
@@ -165,7 +110,7 @@ class _Writer:
 
     def __init__(self, out: Path, spec: SceneDatasetSpec) -> None:
         """Derive the seeds and tasks of the spec; nothing is written yet."""
-        self.out, self.spec, self.world = out, spec, spec.world
+        self.out, self.spec, self.world = out, spec, spec.distribution
         self.advance: Callable[[int], None] = lambda _: None
         self.tasks = make_tasks(self.world)
         self.train_seed, self.test_seed = (derive_split_seed(spec.seed, split) for split in (TRAIN, TEST))

@@ -11,7 +11,8 @@ from prolip.data.source import FileBacked
 from prolip.data.sources.foreground import ForegroundImages, occlude_center
 from prolip.embeddings.embedder import encode_images
 from prolip.embeddings.identity import data_identity
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 from tests.data.annotated import write_three
 
 

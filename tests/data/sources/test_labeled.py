@@ -15,7 +15,8 @@ from prolip.data.sources.labeled import (
     read_dataset_type,
     read_lines,
 )
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.config import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset
 
 
 def sample_info(key, **extra):

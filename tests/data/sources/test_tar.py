@@ -16,7 +16,7 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.sources import tar
 from prolip.data.sources.tar import FileCache, TarShards, expand_braces, expand_paths
 from prolip.data.sources.tar_format import read_at
-from prolip.scenes.writer import SceneDatasetSpec
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset as write_scenes
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes, write_tar
 

@@ -15,8 +15,9 @@ from prolip.reports.page.build import build_report
 from prolip.reports.page.config import ReportConfig
 from prolip.reports.page.formatting import format_percentage
 from prolip.reports.page.result_files import read_result_files
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import Scenes
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.writer import write_dataset
 from tests.reports.page.parsed_page import ParsedPage
 from tests.reports.page.runs import fresh_model
 
