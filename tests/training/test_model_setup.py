@@ -175,7 +175,7 @@ def test_a_deterministic_start_becomes_probabilistic(tmp_path):
 def test_a_start_without_a_tokenizer(nano, tmp_path):
     nano.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere.json")
-    with pytest.raises(ValueError, match=r"has no tokenizer.*set model\.tokenizer"):
+    with pytest.raises(ValueError, match=r"has no tokenizer.*set --model\.tokenizer"):
         make_model(ModelSpec(pretrained=str(tmp_path)), 0)
     given = make_model(ModelSpec(pretrained=str(tmp_path), tokenizer=str(tmp_path / "elsewhere.json")), 0)
     assert torch.equal(given.tokenize(["a thing"]), nano.tokenize(["a thing"]))

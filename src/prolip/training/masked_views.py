@@ -56,7 +56,7 @@ def draw_masked_views(
         step: Step, from 0.
         batch_size: Rows of the global batch.
         first_row: Index of the rank's first row in the global batch.
-        general_ids: int64 (n, T): ids of a more general caption of each text, for masking.method=general; a row of
+        general_ids: int64 (n, T): ids of a more general caption of each text, for masking.method general; a row of
             padding if it has none.
 
     Returns:

@@ -5,7 +5,7 @@ On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
         -m prolip train b16_1_28b --data.source 'pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
-512 samples per GPU, 78,125 steps. Fewer GPUs: parallel.accumulation_steps=4 and the like; the loss is the same. The
+512 samples per GPU, 78,125 steps. Fewer GPUs: --parallel.accumulation-steps 4 and the like; the loss is the same. The
 shards are read as streams: reading them as files would need an index of 47 bytes per sample.
 
 The paper (zero-shot classification results; the same row, eps -10 and c 10, is in "Impact of eps and c"): ImageNet
