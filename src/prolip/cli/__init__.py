@@ -16,6 +16,7 @@ from prolip.cli import common
 from prolip.cli import data as data_commands
 from prolip.cli import evaluate as evaluate_commands
 from prolip.cli import report as report_commands
+from prolip.cli.cache import cache
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "filter": filter_,
     "traverse": traverse,
     "report": _report,
+    "cache": cache,
     "doctor": doctor,
 }
 """Commands of `prolip`. A group alone prints its help."""
