@@ -7,9 +7,11 @@ from PIL import Image
 
 from prolip.cli import main
 from prolip.cli.common import CliEvaluationOptions, make_folder_name
+from prolip.embeddings.embedder_config import EmbedderConfig
 from prolip.model.create import create
+from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import make_tokenizer
-from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+from prolip.scenes.writer import write_dataset
 
 RUNS = {
     "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-position_test"],
@@ -79,7 +81,7 @@ def test_make_folder_separates_data_models_and_metrics(run, folder, capsys, tmp_
     assert json.loads((results / "retrieval.json").read_text())["command"] == "retrieval"
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
         assert make_folder_name(one) != make_folder_name(other)
-    options = CliEvaluationOptions(model="owner/name")
+    options = CliEvaluationOptions(embedder=EmbedderConfig(model="owner/name"))
     assert options.make_folder("a/val") != options.make_folder("a/val", "cosine")
 
 

@@ -234,6 +234,10 @@ def test_evaluate_on_scenes(model, scenes, tmp_path):
     assert Result.from_json(result.to_json()) == result
 
 
+def test_limit_of_images(model, scenes):
+    assert evaluate_retrieval(Embedder(model=model), scenes, RetrievalConfig(limit=4)).n == 4
+
+
 def fake(captions, errors=()):
     metadata = tuple(SampleMetadata(key, tuple(texts), {}) for key, texts in captions.items())
     z = Gaussian.point(torch.eye(len(metadata)))

@@ -1,5 +1,7 @@
 """Robustness: each number against the model asked by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -92,7 +94,9 @@ def test_every_transform_matches_direct_encoding(nano, folder, tmp_path):
 
 def test_parts_can_be_left_out(nano, folder):
     result = robustness.evaluate_robustness(
-        Embedder(model=nano), open_labeled(folder), RobustnessConfig(occluded=(), corruptions=(), pgd_steps=())
+        Embedder(model=nano),
+        open_labeled(folder),
+        RobustnessConfig(occluded=(), corruptions=(), pgd_steps=()),
     )
     assert (result.occlusion, result.corruptions, result.pgd) == ((), {}, None)
     assert result.tables() == []
@@ -129,6 +133,8 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
 
 def test_bad_images_are_skipped_and_counted(nano, folder):
     config = RobustnessConfig(occluded=(0, 0.1), corruptions=("jpeg",), severities=(1,), pgd_steps=(1,))
+    few = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), replace(config, limit=3))
+    assert (few.n, few.occlusion[1].accuracy.n, few.pgd.n) == (3, 3, 3)
     whole = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), config)
     assert whole.num_bad == 0
     assert [table.caption for table in whole.tables()] == [None] * 4
@@ -154,8 +160,13 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
         Embedder(model=nano),
         open_labeled(folder),
         RobustnessConfig(
-            occluded=(0, 0.1), corruptions=("jpeg",), severities=(1,), pgd_steps=(0, 1), rank_by="cosine", **asked
-        ),  # fmt: skip
+            occluded=(0, 0.1),
+            corruptions=("jpeg",),
+            severities=(1,),
+            pgd_steps=(0, 1),
+            rank_by="cosine",
+            **asked,
+        ),
     )
     assert attacks == [PGDAttack(steps=(1,), metric="cosine", **asked)]
     assert ranked == ["cosine"] * 6  # jpeg, clean, two shares, two counts of steps

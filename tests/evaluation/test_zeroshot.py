@@ -285,3 +285,21 @@ def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
     assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0))
     nano.logit_bias = None
     assert Embedder(model=nano).logit_parameters[1] is None
+
+
+def test_limit_spreads_images_and_keeps_their_indices(nano, tmp_path):
+    random = np.random.default_rng(1)
+    for name in ("red_circle", "blue_star"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            pixels = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    data = open_labeled(tmp_path)
+    embedder = Embedder(model=nano, progress=False)
+    result = zeroshot.evaluate_zeroshot(embedder, data, ZeroShotConfig(limit=4))
+    assert result.n == result.top1.n == 4
+    assert result.most_confident_errors
+    for error in result.most_confident_errors:
+        assert error.index in (0, 3, 6, 9)
+        assert data.source.read(error.index).key == error.key
+    assert zeroshot.evaluate_zeroshot(embedder, data, ZeroShotConfig(limit=99)).n == 10

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from prolip.embeddings.embedder_config import EmbedderConfig
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from prolip.embeddings.embedder import Embedder
+    from prolip.embeddings.base_embedder import BaseEmbedder
     from prolip.evaluation.result import Result
 
 
@@ -25,46 +27,35 @@ command_line: list[str] = []
 
 @dataclass(frozen=True, kw_only=True)
 class CliEvaluationOptions:
-    """Options of every evaluation.
+    """Options of every evaluation."""
 
-    Args:
-        model: Model folder, training run, folder or file of another format, or hub id (owner/name).
-        out: Folder for JSON and figures. None: runs/evaluate/MODEL/DATA.
-        cache: Folder for embeddings, which a second evaluation reuses. None: the user's cache
-            (~/.cache/prolip/embeddings). no: no cache.
-        batch_size: Images per batch.
-        max_bad_fraction: Fail if a larger fraction of the images is bad (damaged, too large, without label or
-            caption). Below it bad images are skipped and counted.
-        device: cpu, cuda, ... None: a GPU if there is one.
-        figures: Draw figures (extra report).
-        as_json: Print JSON instead of tables.
-    """
-
-    model: str
+    embedder: EmbedderConfig
+    """The model, or embeddings."""
     out: Path | None = None
-    cache: str | None = None
-    batch_size: int = 64
-    max_bad_fraction: float = 0.01
-    device: str | None = None
+    """Folder for JSON and figures. None: runs/evaluate/MODEL/DATA."""
     figures: bool = True
+    """Draw figures (extra report)."""
     as_json: Annotated[bool, arg(name="json")] = False
+    """Print JSON instead of tables."""
 
-    def make_embedder(self) -> Embedder:
-        """Load the model, and wrap it with the cache, the batch size and the limit of bad images of these options."""
-        from prolip.embeddings.embedder import Embedder
-        from prolip.files import get_cache_folder
-        from prolip.weights.load import load
+    def make_embedder(self) -> BaseEmbedder:
+        """Load the model, or open the embeddings."""
+        from prolip.embeddings.precomputed_embedder import open_embedder
 
-        if self.cache is None:
-            cache: Path | None = get_cache_folder("embeddings")
-        else:
-            cache = None if self.cache == "no" else Path(self.cache).expanduser()
-        return Embedder(
-            model=load(self.model, device=self.device).eval(),
-            cache=cache,
-            batch_size=self.batch_size,
-            max_bad_fraction=self.max_bad_fraction,
-        )
+        return open_embedder(self.embedder)
+
+    def get_model_name(self) -> str:
+        """The model of the command line, or the one that the embeddings were made with; ValueError without both."""
+        if self.embedder.model is not None:
+            return self.embedder.model
+        if not self.embedder.embeddings:
+            raise ValueError(
+                "there is no model. Give one with --model, such as --model scenes-tiny, or with --embeddings what "
+                "prolip embed wrote"
+            )
+        from prolip.embeddings.dataset import EmbeddingDataset
+
+        return EmbeddingDataset.open(self.embedder.embeddings[0]).header.model
 
     def make_folder(self, data: str | Path, rank_by: str = "csd") -> Path:
         """Create the folder of the results, before the evaluation, which may take hours.
@@ -82,7 +73,10 @@ class CliEvaluationOptions:
         if self.out is None:
             suffix = "" if rank_by == "csd" else f"-{rank_by}"
             folder = (
-                Path("runs") / "evaluate" / make_folder_name(self.model) / (make_folder_name(data) + suffix)
+                Path("runs")
+                / "evaluate"
+                / make_folder_name(self.get_model_name())
+                / (make_folder_name(data) + suffix)
             )
         else:
             folder = self.out.expanduser()
@@ -137,7 +131,7 @@ class CliEvaluationOptions:
         content = {
             "command": command,
             "arguments": list(command_line),
-            "model": self.model,
+            "model": self.get_model_name(),
             "prolip": version("prolip"),
             "result": replace_nonfinite(result),
         }

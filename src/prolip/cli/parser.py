@@ -139,7 +139,7 @@ def iter_flat_options(command: Callable[..., Any]) -> Iterator[Option]:
     for option in iter_options(command):
         config = _strip_annotations(option.hint)
         if isinstance(config, type) and is_dataclass(config):
-            yield from iter_options(config)
+            yield from iter_flat_options(config)
         else:
             yield option
 

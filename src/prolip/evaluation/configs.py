@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from prolip.checks import require_choice, require_positive_int
-from prolip.choices import Corruption, Form, PooledVariance, SceneWorld, SimilarityMetric, StartPoint
-from prolip.configs import require_literals
+from prolip.choices import Corruption, Form, PooledVariance, Prior, SceneWorld, SimilarityMetric, StartPoint
+from prolip.configs import Advanced, require_literals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +21,14 @@ class ZeroShotConfig:
     """Variance of pooled prompts: average of the variances, or variance of a mean of independent samples."""
     seed: int = 0
     """Seed of the split into the halves that fit and test the calibration."""
+    limit: int | None = None
+    """Maximum number of images, evenly spaced over the data. None: all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
         require_literals(self)
         require_seed(self.seed)
+        require_limit(self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,12 @@ class RetrievalConfig:
 
     positives: Path | None = None
     """Which captions match which images, many to many (docs/evaluation.md has the two formats)."""
+    limit: int | None = None
+    """Maximum number of images, evenly spaced over the data. None: all."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the limit is in range."""
+        require_limit(self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +67,14 @@ class RobustnessConfig:
     """Start of PGD: a random point of the epsilon ball, or the clean image."""
     pgd_images: int = 1000
     """Number of images that PGD attacks, evenly spaced in the data."""
+    limit: int | None = None
+    """Maximum number of images, evenly spaced over the data. None: all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the choices and the number of images are valid; the rest is checked by its user."""
         require_literals(self)
         require_positive_int(self.pgd_images, "pgd_images")
+        require_limit(self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +126,57 @@ class HierarImgsConfig:
 
     controls: int = 3
     """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+
+
+def require_limit(limit: int | None) -> None:
+    """Check the maximum number of images of an evaluation.
+
+    Args:
+        limit: At least 1; None: no limit.
+
+    Raises:
+        ValueError: It is out of range.
+    """
+    if limit is not None:
+        require_positive_int(limit, "limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsConfig:
+    """Which prompt strategies are compared: see `prolip.evaluation.prompts`."""
+
+    rank_by: SimilarityMetric = "csd"
+    """Assign the nearest class by CSD, or by the cosine of the means."""
+    shots: tuple[int, ...] = (5, 9)
+    """Labeled images per class, for BPRW; none: only what needs no labels."""
+    max_uncertainties: tuple[float, ...] = ()
+    """Fixed limits of uncertainty, each for a filter of its own."""
+    nearest_images: int = 10
+    """Images that stand for a class where BPRW has no labels."""
+    prior: Prior = "initial"
+    """Use of 1/uncertainty of a prompt in BPRW: initial weights, or concentrations of a Dirichlet prior."""
+    variance: PooledVariance = "average"
+    """Of pooled prompts: weighted average, or variance of a sum of independent samples (the release's)."""
+    runs: int = 3
+    """Repetitions of what is random (draws, choice of images), for mean and standard deviation."""
+    seed: int = 0
+    """Seed of what is random."""
+    single_template: Advanced[int | None] = None
+    """Index of the template that is used alone. None: "a photo of a {c}." if present, else 0."""
+    std_multiples: Advanced[tuple[float, ...]] = (0.0, 1.0, 2.0)
+    """k of the filters by mean + k standard deviations of uncertainty."""
+    top_k: Advanced[tuple[int, ...]] = (1, 5, 10, 20, 40)
+    """K of top-K; those below the number of templates are used."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_literals(self)
+        require_positive_int(self.runs, "runs")
+        require_positive_int(self.nearest_images, "nearest_images")
+        for name in ("shots", "top_k"):
+            for count in getattr(self, name):
+                require_positive_int(count, f"each of {name}")
+        require_seed(self.seed)
 
 
 def require_seed(seed: int) -> int:

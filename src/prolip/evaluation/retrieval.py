@@ -15,7 +15,7 @@ from torch import Tensor
 
 from prolip.choices import SimilarityMetric
 from prolip.console import describe_bad_samples, format_percent, make_table
-from prolip.data.source import Source
+from prolip.data.source import Source, Subset
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
@@ -337,7 +337,7 @@ def evaluate_retrieval(
         The result; with many-to-many metrics if the config names a file of positives, see `read_positives`.
     """
     config = config or RetrievalConfig()
-    encoded = embedder.embed_images(source)
+    encoded = embedder.embed_images(source if config.limit is None else Subset(source, config.limit))
     captions, image_of_text = flatten_captions(encoded)
     texts = embedder.embed_texts(captions)
     csd = image_text_recall(encoded.images, texts, image_of_text, "csd")

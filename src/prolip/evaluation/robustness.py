@@ -50,6 +50,7 @@ def evaluate_robustness(
         The result.
     """
     config = config or RobustnessConfig()
+    data = data.limited(config.limit)
     # invalid arguments are rejected here, before hours of work
     corruptions = {
         kind: [(severity, make_corruption(kind, severity)) for severity in config.severities]
@@ -75,7 +76,9 @@ def evaluate_robustness(
         clean=AccuracyUncertainty(**measure(None)),
         occlusion=tuple(OcclusionRow(fraction=part, **measure(transform)) for part, transform in occlusions),
         corruptions={
-            kind: tuple(CorruptionRow(severity=severity, **measure(transform)) for severity, transform in levels)
+            kind: tuple(
+                CorruptionRow(severity=severity, **measure(transform)) for severity, transform in levels
+            )
             for kind, levels in corruptions.items()
         },
         pgd=None if attack is None else _evaluate_pgd(embedder, data, clean, classes, attack, config),

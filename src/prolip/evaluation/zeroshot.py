@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from prolip.data.source import Source
+from prolip.data.source import Source, Subset
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, LogitParameters
 from prolip.evaluation.configs import ZeroShotConfig
@@ -59,7 +59,10 @@ def evaluate_zeroshot(
     config = config or ZeroShotConfig()
     if classes is None:
         classes = embed_classes(embedder, data.class_names, data.templates, config.variance)
-    encoded = embedder.embed_images(data.source)
+    encoded = embedder.embed_images(data.limited(config.limit).source)
+    if config.limit is not None:  # indices are those of the whole source
+        indices = torch.from_numpy(Subset(data.source, config.limit).indices)[encoded.indices]
+        encoded = replace(encoded, indices=indices)
     ood = None if ood_source is None else embedder.embed_images(ood_source)
     _check_sizes(encoded.images, classes, None if ood is None else ood.images)
     predictions = Predictions.from_embeddings(

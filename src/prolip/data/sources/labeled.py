@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from prolip.checks import join_names
-from prolip.data.source import Source
+from prolip.data.source import Source, Subset
 from prolip.data.sources.folder import ImageFolder
 from prolip.data.sources.tar import TarShards
 
@@ -53,6 +53,17 @@ class LabeledData:
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
     folders: tuple[str, ...] | None = None
+
+    def limited(self, limit: int | None) -> LabeledData:
+        """The same data with fewer images.
+
+        Args:
+            limit: Largest number of images, evenly spaced over the source; None: all.
+
+        Returns:
+            The data; its source is a `Subset` if there is a limit.
+        """
+        return self if limit is None else replace(self, source=Subset(self.source, limit))
 
     def labels(self, samples: Sequence[SampleInfo]) -> Tensor:
         """Find the labels of samples.

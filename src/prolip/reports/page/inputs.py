@@ -72,7 +72,7 @@ def find_inputs(
     Raises:
         ValueError, OSError: Data that the caller names can't be read.
     """
-    named_labeled = None if labeled is None else _limit_labeled(open_labeled(labeled), limit)
+    named_labeled = None if labeled is None else open_labeled(labeled).limited(limit)
     named_hierarimgs = None if hierarimgs is None else _limit_hierarimgs(read_hierarimgs(hierarimgs), limit)
     spec = choose_default_data(config) if data is None else str(data)
     if is_generated(spec):
@@ -167,16 +167,6 @@ def _collect_captions(source: Source) -> tuple[str, ...]:
             dict.fromkeys(part.strip() for text in texts for part in text.split(CAPTION_SEPARATOR))
         )
     return tuple(text for text in captions if text)
-
-
-def _limit_labeled(data: LabeledData, limit: int) -> LabeledData:
-    """The same labeled data with at most `limit` images, evenly spaced."""
-    return LabeledData(
-        source=Subset(data.source, limit),
-        class_names=data.class_names,
-        templates=data.templates,
-        folders=data.folders,
-    )
 
 
 def _limit_hierarimgs(data: HierarImgs, limit: int) -> HierarImgs:
