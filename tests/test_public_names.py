@@ -111,6 +111,16 @@ ROOMS = {
         "build_clip_tokenizer", "clean_text", "draw_patch_indices", "mask_tokens", "normalize", "preprocess",
         "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level",
     },
+    "evaluation": {
+        "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "Mean", "PromptsConfig",
+        "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
+        "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
+        "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",
+        "evaluate_hierarcaps", "evaluate_hierarimgs", "evaluate_prompts", "evaluate_retrieval",
+        "evaluate_robustness", "evaluate_suite", "evaluate_uncertainty", "evaluate_zeroshot",
+        "image_text_recall", "read_results",
+    },
+    "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {
         "CheckpointConfig", "DataConfig", "HeldOutConfig", "LogConfig", "MaskingConfig", "ModelSpec", "NonFinitePolicy",
         "OptimizerConfig", "ParallelConfig", "Stage", "TrainConfig", "load_recipe", "read_metrics", "train",

@@ -1,1 +1,65 @@
-"""Evaluation: metrics, one evaluator per family of tasks, DataComp's suite; results are JSON-able."""
+"""Evaluation: metrics, one evaluator per family of tasks, DataComp's suite; results are typed, with JSON."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prolip.evaluation.background import evaluate_background as evaluate_background
+    from prolip.evaluation.configs import HierarCapsConfig as HierarCapsConfig
+    from prolip.evaluation.configs import HierarImgsConfig as HierarImgsConfig
+    from prolip.evaluation.configs import PromptsConfig as PromptsConfig
+    from prolip.evaluation.configs import RetrievalConfig as RetrievalConfig
+    from prolip.evaluation.configs import RobustnessConfig as RobustnessConfig
+    from prolip.evaluation.configs import UncertaintyConfig as UncertaintyConfig
+    from prolip.evaluation.configs import ZeroShotConfig as ZeroShotConfig
+    from prolip.evaluation.hierarcaps import HierarCapsResult as HierarCapsResult
+    from prolip.evaluation.hierarcaps import evaluate_hierarcaps as evaluate_hierarcaps
+    from prolip.evaluation.hierarimgs import HierarImgsResult as HierarImgsResult
+    from prolip.evaluation.hierarimgs import evaluate_hierarimgs as evaluate_hierarimgs
+    from prolip.evaluation.prompts import PromptsResult as PromptsResult
+    from prolip.evaluation.prompts import compare_strategies as compare_strategies
+    from prolip.evaluation.prompts import evaluate_prompts as evaluate_prompts
+    from prolip.evaluation.result import Mean as Mean
+    from prolip.evaluation.result import Proportion as Proportion
+    from prolip.evaluation.result import Result as Result
+    from prolip.evaluation.result import read_results as read_results
+    from prolip.evaluation.retrieval import RetrievalResult as RetrievalResult
+    from prolip.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
+    from prolip.evaluation.retrieval import image_text_recall as image_text_recall
+    from prolip.evaluation.robustness import evaluate_robustness as evaluate_robustness
+    from prolip.evaluation.robustness_result import RobustnessResult as RobustnessResult
+    from prolip.evaluation.suite.run import evaluate_suite as evaluate_suite
+    from prolip.evaluation.uncertainty import UncertaintyResult as UncertaintyResult
+    from prolip.evaluation.uncertainty import analyze_uncertainty as analyze_uncertainty
+    from prolip.evaluation.uncertainty import evaluate_uncertainty as evaluate_uncertainty
+    from prolip.evaluation.zeroshot import compute_zeroshot_metrics as compute_zeroshot_metrics
+    from prolip.evaluation.zeroshot import evaluate_zeroshot as evaluate_zeroshot
+    from prolip.evaluation.zeroshot_result import ZeroShotResult as ZeroShotResult
+else:
+    from prolip.lazy import export_lazily
+
+    __getattr__, __dir__, __all__ = export_lazily(
+        __name__,
+        {
+            "background": ["evaluate_background"],
+            "configs": [
+                "HierarCapsConfig",
+                "HierarImgsConfig",
+                "PromptsConfig",
+                "RetrievalConfig",
+                "RobustnessConfig",
+                "UncertaintyConfig",
+                "ZeroShotConfig",
+            ],
+            "hierarcaps": ["HierarCapsResult", "evaluate_hierarcaps"],
+            "hierarimgs": ["HierarImgsResult", "evaluate_hierarimgs"],
+            "prompts": ["PromptsResult", "compare_strategies", "evaluate_prompts"],
+            "result": ["Mean", "Proportion", "Result", "read_results"],
+            "retrieval": ["RetrievalResult", "evaluate_retrieval", "image_text_recall"],
+            "robustness": ["evaluate_robustness"],
+            "robustness_result": ["RobustnessResult"],
+            "suite.run": ["evaluate_suite"],
+            "uncertainty": ["UncertaintyResult", "analyze_uncertainty", "evaluate_uncertainty"],
+            "zeroshot": ["compute_zeroshot_metrics", "evaluate_zeroshot"],
+            "zeroshot_result": ["ZeroShotResult"],
+        },
+    )
