@@ -4,6 +4,7 @@ Commands are tested with the tars that they print, in tests/data/sources/test_ta
 """
 
 import multiprocessing
+import signal
 import socket
 import time
 from types import SimpleNamespace
@@ -116,6 +117,26 @@ class Streams(IterableDataset):
 def test_stream_is_read_by_workers_of_a_data_loader(location):
     assert read(location) == CONTENT
     assert list(DataLoader(Streams(location), batch_size=None, num_workers=2, timeout=30)) == [CONTENT] * 2
+
+
+# Commands
+
+
+def test_an_interrupt_while_a_command_starts_ends_it(monkeypatch):
+    """Ctrl-C during the start must not leave a command without its reader."""
+    started = []
+
+    def start(command):
+        started.append(start_command(command))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    start_command = streams._start_command
+    monkeypatch.setattr(streams, "_start_command", start)
+    with pytest.raises(KeyboardInterrupt):
+        read("pipe:sleep 60")
+    assert started[0].returncode == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # HTTP

@@ -2,7 +2,7 @@
 
 Object stores go through pyarrow's file systems, wrapped for fsspec, and not through s3fs, gcsfs and adlfs: they need no
 package that isn't needed anyway, they have no event loop whose thread a fork of a data loader would lose, and s3fs
-reads a stream at less than half their rate (docs/performance.md).
+reads a stream no faster (docs/performance.md).
 """
 
 from __future__ import annotations

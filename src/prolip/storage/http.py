@@ -1,7 +1,7 @@
 """Files over HTTP and of the Hugging Face hub, read from front to back.
 
 On the standard library, because fsspec's own HTTP file system needs two more packages, runs an event loop in a thread,
-which a fork of a data loader would lose, and reads at half the rate (docs/performance.md).
+which a fork of a data loader would lose, and reads at two thirds of the rate (docs/performance.md).
 """
 
 from __future__ import annotations

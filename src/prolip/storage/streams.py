@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import os
 import select
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException, HTTPResponse
 from multiprocessing.util import Finalize
-from signal import SIGKILL
 from subprocess import PIPE, Popen, TimeoutExpired
+from types import FrameType
 from typing import Any
 
 from prolip.storage.addresses import Address, parse_address, redact_secrets
@@ -299,16 +300,34 @@ def _run_in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
 @contextmanager
 def _open_command(address: Address) -> Iterator[_Stream]:
     """Start a command, and end it with its children when the stream is closed."""
-    process = _start_command(address.path)
-    assert process.stdout is not None
-    # Worker shutdown: a worker process exits without collecting its generators, so `finally` would not run there and
-    # the command would stay. Finalize runs at the exit of this process too, and never in a fork of it.
-    end_command = Finalize(None, _end_command, (process,), exitpriority=0)
-    try:
+    with ExitStack() as stack:
+        with (
+            _delay_interrupt()
+        ):  # else Ctrl-C between the start and the next line would leave the command running
+            process = _start_command(address.path)
+            assert process.stdout is not None
+            stack.callback(process.stdout.close)
+            # Worker shutdown: a worker process exits without collecting its generators, so nothing of the stack would
+            # run there and the command would stay. Finalize runs at the exit of this process too, and never in a fork.
+            stack.callback(Finalize(None, _end_command, (process,), exitpriority=0))
         yield _DescriptorStream(process.stdout.fileno(), process)
+
+
+@contextmanager
+def _delay_interrupt() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended. (Only the main thread is ever interrupted.)"""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    interrupts: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append((number, frame)))
+    try:
+        yield
     finally:
-        end_command()
-        process.stdout.close()
+        signal.signal(signal.SIGINT, handler)
+        if interrupts:
+            handler(*interrupts[0])
 
 
 def _start_command(command: str) -> Popen[bytes]:
@@ -338,4 +357,4 @@ def _end_command(process: Popen[bytes]) -> None:
 def _kill_group(process: Popen[bytes]) -> None:
     """Send SIGKILL to a command and its children, which are in its process group."""
     with suppress(ProcessLookupError, PermissionError):  # none is left; PermissionError: zombies on macOS
-        os.killpg(process.pid, SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
