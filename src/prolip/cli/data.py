@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from prolip.choices import WorldName
 from prolip.cli.options import Data, Json, print_json
-from prolip.data.config import CheckConfig, HierarImgsConfig
+from prolip.data.config import CheckConfig, HierarImgsBuildConfig
 from prolip.scenes.config import SceneDatasetSpec
 
 
@@ -36,7 +36,7 @@ def hierarimgs(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
     out: Path,
-    config: HierarImgsConfig,
+    config: HierarImgsBuildConfig,
     as_json: Json = False,
 ) -> None:
     """Build HierarImgs from COCO: images built up segment by segment, the largest first.

@@ -1,4 +1,4 @@
-"""CheckConfig, HierarImgsConfig: options of functions and commands on data; free of torch, for `--help`."""
+"""CheckConfig, HierarImgsBuildConfig: options of functions and commands on data; free of torch, for `--help`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CheckConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HierarImgsConfig:
+class HierarImgsBuildConfig:
     """Which images HierarImgs is made of."""
 
     min_pixels: int = MIN_PIXELS

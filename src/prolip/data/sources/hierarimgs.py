@@ -17,7 +17,7 @@ from prolip.data.config import (
     LEVELS,
     MIN_PIXELS,
     WHITE,
-    HierarImgsConfig,
+    HierarImgsBuildConfig,
     check_levels_and_canvas,
     check_min_pixels,
 )
@@ -100,9 +100,9 @@ def paste_levels(
     return results
 
 
-@takes_config(HierarImgsConfig)
+@takes_config(HierarImgsBuildConfig)
 def build_hierarimgs(
-    annotations: str | Path, images: str | Path, out: str | Path, config: HierarImgsConfig
+    annotations: str | Path, images: str | Path, out: str | Path, config: HierarImgsBuildConfig
 ) -> HierarImgsSummary:
     """Build HierarImgs from a COCO instances file: `<out>/<image>/original.png, level-0.png, ...` and index.json.
 
