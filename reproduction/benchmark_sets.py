@@ -13,7 +13,7 @@ from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
-from prolip.evaluation.configs import HierarImgsConfig, RobustnessConfig
+from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
@@ -134,7 +134,7 @@ def evaluate_prompts(embedder: Embedder, evaluation_data: EvaluationData) -> dic
         of the labeled images without prompts.
     """
     data, shots = evaluation_data.task(MAIN_TASK), evaluation_data.shots(MAIN_TASK)
-    config = StrategyConfig(
+    config = PromptsConfig(
         single_template=0, top_k=TOP_K, std_multiples=(), runs=evaluation_data.sizes.repeats
     )
     prompt_embeddings = embed_prompts(embedder, data.class_names, data.templates)
@@ -143,7 +143,7 @@ def evaluate_prompts(embedder: Embedder, evaluation_data: EvaluationData) -> dic
     result = prompts.compare_strategies(
         prompt_embeddings, test.images, labels, train=train.images, train_labels=shot_labels, config=config
     )
-    rows = {row["name"]: row["accuracy"] for row in result["rows"]}
+    rows = {row.name: get_value(row.accuracy) for row in result.rows}
     rows["BPRW, 0 images, equal variances"] = None
     if has_variances(prompt_embeddings):
         # compare_strategies has this control for labeled images only
@@ -152,11 +152,11 @@ def evaluate_prompts(embedder: Embedder, evaluation_data: EvaluationData) -> dic
         )
         flat_result = prompts.compare_strategies(
             flat_prompts, flat_images, labels, train=train.images, train_labels=shot_labels,
-            config=StrategyConfig(single_template=0, top_k=(), std_multiples=(), shots=(), runs=config.runs),
+            config=PromptsConfig(single_template=0, top_k=(), std_multiples=(), shots=(), runs=config.runs),
         )  # fmt: skip
-        flat_rows = {row["name"]: row["accuracy"] for row in flat_result["rows"]}
+        flat_rows = {row.name: get_value(row.accuracy) for row in flat_result.rows}
         rows["BPRW, 0 images, equal variances"] = flat_rows["BPRW, 0 images"]
-    return {"n": result["images"], "rows": rows}
+    return {"n": result.n, "rows": rows}
 
 
 def evaluate_hierarimgs(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:

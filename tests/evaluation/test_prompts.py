@@ -1,6 +1,5 @@
 """Comparison of prompt strategies: each row against a loop, images to learn from never scored, nothing lost."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -15,8 +14,9 @@ from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import prompts as evaluation
 from prolip.evaluation import strategies
-from prolip.evaluation.prompts import compare_strategies, prompt_tables
-from prolip.evaluation.strategies import StrategyConfig
+from prolip.evaluation.configs import PromptsConfig
+from prolip.evaluation.prompts import compare_strategies
+from prolip.evaluation.result import Proportion, Result
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.scenes.config import SceneDatasetSpec
@@ -26,7 +26,7 @@ from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
 CLASSES, TEMPLATES, DIM = 4, 6, 8
-QUICK = StrategyConfig(shots=(1, 3), runs=2, top_k=(1, 3), std_multiples=(0.0, 1.0))
+QUICK = PromptsConfig(shots=(1, 3), runs=2, top_k=(1, 3), std_multiples=(0.0, 1.0))
 
 
 def unit(values):
@@ -58,17 +58,17 @@ def accuracy_by_loop(classes, images, labels, by):
 
 
 def by_name(result):
-    return {row["name"]: row for row in result["rows"]}
+    return {row.name: row for row in result.rows}
 
 
 @pytest.mark.parametrize("metric", ["csd", "cosine"])
 @pytest.mark.parametrize("variance", ["average", "independent"])
 def test_rows_are_what_a_loop_finds(metric, variance):
     prompts, images, labels = made()
-    plan = StrategyConfig(
+    plan = PromptsConfig(
         shots=(),
         single_template=2,
-        metric=metric,
+        rank_by=metric,
         variance=variance,
         top_k=(3,),
         std_multiples=(1.0,),
@@ -85,37 +85,36 @@ def test_rows_are_what_a_loop_finds(metric, variance):
         "top-3 of each class": rules.top_k_filter(prompts, 3),
     }.items():
         wanted = accuracy_by_loop(pool(prompts, weights, variance=variance), images, labels, metric)
-        assert rows[name]["accuracy"] == pytest.approx(wanted), name
-        assert rows[name]["std"] is None
-    assert rows["one prompt"]["effective_prompts"] == pytest.approx(1.0)
-    assert rows["all prompts"]["effective_prompts"] == pytest.approx(6.0)
-    assert rows["top-3 of each class"]["effective_prompts"] == pytest.approx(3.0)
-    assert 0.3 < rows["all prompts"]["accuracy"] < 1.0, "neither trivial nor hopeless"
+        assert rows[name].accuracy.value == pytest.approx(wanted), name
+        assert rows[name].std is None
+    assert rows["one prompt"].effective_prompts == pytest.approx(1.0)
+    assert rows["all prompts"].effective_prompts == pytest.approx(6.0)
+    assert rows["top-3 of each class"].effective_prompts == pytest.approx(3.0)
+    assert 0.3 < rows["all prompts"].accuracy.value < 1.0, "neither trivial nor hopeless"
 
 
 def test_without_shots_all_images_are_scored():
     prompts, images, labels = made()
-    result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
-    assert (result["images"], result["train_images"], result["training_source"]) == (48, 0, "split")
-    assert not any("images" in row["name"] and row["family"] == "control" for row in result["rows"])
-    assert [entry["name"] for entry in result["learned"]] == ["BPRW, 0 images"]
+    result = compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(), runs=1))
+    assert (result.n, result.num_train_images, result.training_source) == (48, 0, "split")
+    assert not any("images" in row.name and row.family == "control" for row in result.rows)
+    assert [entry.name for entry in result.learned] == ["BPRW, 0 images"]
 
 
 def test_the_result_is_json_and_repeats_itself():
     prompts, images, labels = made()
     first, again, other = (
-        json.dumps(
-            compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(2,), runs=2, seed=seed))
-        )
+        compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(2,), runs=2, seed=seed))
         for seed in (1, 1, 2)
     )
-    assert first == again != other
-    assert "NaN" not in first
+    assert first == again
+    assert first.rows != other.rows
+    assert Result.from_json(first.to_json()) == first
 
 
 def test_the_papers_numbers_stand_beside():
     prompts, images, labels = made(per_class=20)
-    rows = by_name(compare_strategies(prompts, images, labels, config=StrategyConfig(runs=1)))
+    rows = by_name(compare_strategies(prompts, images, labels, config=PromptsConfig(runs=1)))
     wanted = {
         "one prompt": 0.737,
         "all prompts": 0.746,
@@ -127,7 +126,7 @@ def test_the_papers_numbers_stand_beside():
         "BPRW, 0 images, fitted to others": None,
         "centroid of 5 images, no prompts": None,
     }
-    assert {name: rows[name]["paper"] for name in wanted} == pytest.approx(wanted)
+    assert {name: rows[name].paper for name in wanted} == pytest.approx(wanted)
 
 
 @settings(max_examples=25)
@@ -157,19 +156,19 @@ def test_images_fitted_to_are_never_scored(labels, most, seed):
         patch.setattr(strategies, "find_nearest", watch_nearest)
         patch.setattr(strategies, "few_shot_weights", watch_few)
         result = compare_strategies(
-            prompts, images, labels, config=StrategyConfig(shots=(most,), runs=1, seed=seed)
+            prompts, images, labels, config=PromptsConfig(shots=(most,), runs=1, seed=seed)
         )
     assert not scored & learned
-    assert len(scored) == result["images"] == len(labels) - result["train_images"]
-    assert result["train_images"] == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
-    assert bool(learned) == (result["train_images"] > 0)
+    assert len(scored) == result.n == len(labels) - result.num_train_images
+    assert result.num_train_images == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
+    assert bool(learned) == (result.num_train_images > 0)
 
 
 def test_training_data_leaves_all_test_images_scored():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
-    assert (result["images"], result["train_images"], result["training_source"]) == (48, 48, "train")
+    assert (result.n, result.num_train_images, result.training_source) == (48, 48, "train")
 
 
 def test_centroids_are_the_pooled_images():
@@ -179,9 +178,9 @@ def test_centroids_are_the_pooled_images():
     result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
     classes = pool(Gaussian(train.mean.reshape(4, 3, DIM), train.log_var.reshape(4, 3, DIM)))
     row = by_name(result)["centroid of 3 images, no prompts"]
-    assert row["accuracy"] == pytest.approx(accuracy_by_loop(classes, images, labels, "csd"))
-    assert row["std"] == pytest.approx(0.0)
-    assert row["effective_prompts"] is None
+    assert row.accuracy.value == pytest.approx(accuracy_by_loop(classes, images, labels, "csd"))
+    assert row.std == pytest.approx(0.0)
+    assert row.effective_prompts is None
 
 
 def test_classes_without_images_to_learn_from_fall_back_on_prompts():
@@ -192,10 +191,13 @@ def test_classes_without_images_to_learn_from_fall_back_on_prompts():
         prompts, images, labels, train=train[some], train_labels=train_labels[some], config=QUICK
     )
     rows = by_name(result)
-    assert rows["BPRW, 3 images"]["short_classes"] == 2
-    entry = result["learned"][-1]
-    assert [value is None for value in entry["entropy"]] == [False, False, True, True]
-    assert [value is None for value in entry["top_templates"]] == [False, False, True, True]
+    assert rows["BPRW, 3 images"].short_classes == 2
+    entry = result.learned[-1]
+    assert [weights is None for weights in entry.classes] == [False, False, True, True]
+    assert [index for index, _ in entry.sort_classes()] == sorted(
+        (0, 1), key=lambda index: entry.classes[index].entropy
+    )
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_learned_weights_help_where_one_prompt_is_right():
@@ -204,15 +206,16 @@ def test_learned_weights_help_where_one_prompt_is_right():
     wrong = Gaussian(prompts.mean.roll(1, dims=0), prompts.log_var).mean
     mean = torch.where((torch.arange(TEMPLATES) == 3)[None, :, None], unit(torch.eye(4, DIM))[:, None], wrong)
     result = compare_strategies(
-        Gaussian(mean, prompts.log_var), images, labels, config=StrategyConfig(shots=(5,), runs=2)
+        Gaussian(mean, prompts.log_var), images, labels, config=PromptsConfig(shots=(5,), runs=2)
     )
     rows = by_name(result)
-    assert rows["BPRW, 5 images"]["accuracy"] > rows["all prompts"]["accuracy"] + 0.2
-    entry = result["learned"][-1]
-    assert [largest[0][0] for largest in entry["top_templates"]] == [3, 3, 3, 3]
-    for row, peak in zip(entry["top_templates"], entry["max"], strict=True):
-        assert row[0][1] == pytest.approx(peak)
-        assert [w for _, w in row] == sorted((w for _, w in row), reverse=True)
+    assert rows["BPRW, 5 images"].accuracy.value > rows["all prompts"].accuracy.value + 0.2
+    entry = result.learned[-1]
+    assert [weights.top_templates[0].template for weights in entry.classes] == [3, 3, 3, 3]
+    for weights in entry.classes:
+        top = [template.weight for template in weights.top_templates]
+        assert top[0] == pytest.approx(weights.max)
+        assert top == sorted(top, reverse=True)
 
 
 def test_a_model_without_uncertainty_passes_through():
@@ -220,27 +223,27 @@ def test_a_model_without_uncertainty_passes_through():
     points = Gaussian.point(prompts.mean), Gaussian.point(images.mean)
     result = compare_strategies(*points, labels, config=QUICK)
     rows = by_name(result)
-    assert "NaN" not in json.dumps(result)
-    assert result["learned"] == []
+    assert Result.from_json(result.to_json()) == result
+    assert result.learned == ()
     for name in ("one prompt", "all prompts", "centroid of 3 images, no prompts"):
-        assert 0.0 < rows[name]["accuracy"] <= 1.0
+        assert 0.0 < rows[name].accuracy.value <= 1.0
     for name in (
         "class mean + 0 std",
         "top-1 of each class",
         "BPRW, 0 images",
         "BPRW, 3 images, equal variances",
     ):
-        assert rows[name]["accuracy"] is None
-        assert rows[name]["skipped"] == strategies.NO_UNCERTAINTY
+        assert rows[name].accuracy is None
+        assert rows[name].skipped == strategies.NO_UNCERTAINTY
     assert rendered(result).count(strategies.NO_UNCERTAINTY) == sum(
-        row["skipped"] == strategies.NO_UNCERTAINTY for row in result["rows"]
+        row.skipped == strategies.NO_UNCERTAINTY for row in result.rows
     )
 
 
 def rendered(result):
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(*prompt_tables(result))
+        console.print(*result.tables())
     return captured.get()
 
 
@@ -248,11 +251,11 @@ def test_the_table_holds_every_row_in_percent():
     prompts, images, labels = made()
     result = compare_strategies(prompts, images, labels, config=QUICK)
     text = rendered(result)
-    for row in result["rows"]:
-        assert row["name"] in text
-        assert f"{100 * row['accuracy']:.2f}" in text
+    for row in result.rows:
+        assert row.name in text
+        assert f"{100 * row.accuracy.value:.2f}" in text
     assert "75.6" not in text, "5 images are not among the rows"
-    assert f"{result['images']} images tested by csd" in text
+    assert f"{result.n} images tested by csd" in text
 
 
 @pytest.mark.parametrize(
@@ -275,9 +278,9 @@ def test_bad_input_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         compare_strategies(prompts, images, labels, **options)
     with pytest.raises(ValueError, match="runs must be"):
-        StrategyConfig(runs=0)
+        PromptsConfig(runs=0)
     with pytest.raises(ValueError, match="each of shots must be"):
-        StrategyConfig(shots=(0,))
+        PromptsConfig(shots=(0,))
 
 
 @pytest.fixture(scope="module")
@@ -294,30 +297,28 @@ class TestOnData:
 
     def test_a_model_and_a_folder_are_enough(self, nano, data, tmp_path):
         result = evaluation.evaluate_prompts(
-            Embedder(model=nano, cache=tmp_path, progress=False), data, config=QUICK
+            Embedder(model=nano, cache=tmp_path, progress=False), data, QUICK
         )
-        assert result["templates"] == list(data.templates)
-        assert result["class_names"] == list(data.class_names)
-        assert result["images"] + result["train_images"] == 12
-        again = evaluation.evaluate_prompts(
-            Embedder(model=nano, cache=tmp_path, progress=False), data, config=QUICK
-        )
-        assert json.dumps(again) == json.dumps(result)
+        assert result.templates == tuple(data.templates)
+        assert result.class_names == tuple(data.class_names)
+        assert result.n + result.num_train_images == 12
+        again = evaluation.evaluate_prompts(Embedder(model=nano, cache=tmp_path, progress=False), data, QUICK)
+        assert again == result
 
     def test_the_plain_template_stands_alone(self, nano, data):
         templates = ("{c}", "the {c}", "a photo of a {}.")
         result = evaluation.evaluate_prompts(
-            Embedder(model=nano, progress=False), data, templates=templates, config=QUICK
+            Embedder(model=nano, progress=False), data, QUICK, templates=templates
         )
-        assert result["single_template"] == 2
+        assert result.single_template == 2
         assert "one prompt: a photo of a {c}." in rendered(result)
 
     def test_data_with_one_template_gets_imagenets(self, nano, data):
         alone = replace(data, templates=("a {c}",))
         result = evaluation.evaluate_prompts(
-            Embedder(model=nano, progress=False), alone, config=StrategyConfig(shots=(), runs=1)
+            Embedder(model=nano, progress=False), alone, PromptsConfig(shots=(), runs=1)
         )
-        assert result["templates_per_class"] == len(result["templates"]) == 80
+        assert result.num_templates == len(result.templates) == 80
 
     def test_scored_data_is_rejected_as_training_data(self, nano, data):
         with pytest.raises(ValueError, match="is the data that is tested"):
@@ -352,17 +353,17 @@ class TestOnData:
             Image.new("RGB", (32, 32), (number, 7, 9)).save(tmp_path / "train" / name / "0-new.png")
         val, train = (open_labeled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
         result = evaluation.evaluate_prompts(
-            Embedder(model=nano, batch_size=5, progress=False), val, train=train, config=QUICK
+            Embedder(model=nano, batch_size=5, progress=False), val, QUICK, train=train
         )
-        assert result["duplicates"] == len(data.source)
-        assert result["train_images"] == len(labels)
-        assert result["images"] == len(data.source)
+        assert result.num_duplicates == len(data.source)
+        assert result.num_train_images == len(labels)
+        assert result.n == len(data.source)
 
     def test_examples_are_of_their_class(self, nano, data):
         result = evaluation.evaluate_prompts(
-            Embedder(model=nano, progress=False), data, config=StrategyConfig(shots=(), runs=1)
+            Embedder(model=nano, progress=False), data, PromptsConfig(shots=(), runs=1)
         )
-        for label, numbers in enumerate(result["examples"]):
+        for label, numbers in enumerate(result.examples):
             assert 1 <= len(numbers) <= 3
             assert all(int(data.source.read(number).extra["cls"]) == label for number in numbers)
 
@@ -370,14 +371,14 @@ class TestOnData:
 @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
 def test_nearest_and_prior_are_those_of_the_config(prior):
     prompts, images, labels = made()
-    plan = StrategyConfig(shots=(), runs=1, nearest_images=3, prior=prior)
+    plan = PromptsConfig(shots=(), runs=1, nearest_images=3, prior=prior)
     row = by_name(compare_strategies(prompts, images, labels, config=plan))["BPRW, 0 images"]
     settings = replace(ZERO_SHOT_CONFIG, nearest_images=3, prior=prior)
     generator = strategies.StrategyInputs(
         prompts, images, labels, images[:0], labels[:0], plan
     ).make_generator(0, 0)
     found = zero_shot_weights(prompts, images, settings, generator).weights
-    assert row["effective_prompts"] == pytest.approx(float(rules.effective_prompt_count(found).mean()))
+    assert row.effective_prompts == pytest.approx(float(rules.effective_prompt_count(found).mean()))
 
 
 @pytest.fixture
@@ -386,7 +387,7 @@ def task():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 3
-    plan = StrategyConfig(shots=(1,), runs=2, metric="cosine", variance="independent")
+    plan = PromptsConfig(shots=(1,), runs=2, rank_by="cosine", variance="independent")
     return strategies.StrategyInputs(prompts, images, labels, train[some], train_labels[some], plan)
 
 
@@ -407,7 +408,7 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
 def test_the_split_is_the_seeds():
     _, images, labels = made()
     parts = [
-        evaluation._split_tested_and_training(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[
+        evaluation._split_tested_and_training(images, labels, CLASSES, None, None, PromptsConfig(seed=seed))[
             0
         ]
         for seed in (0, 0, 1)
@@ -423,7 +424,7 @@ def test_short_classes_have_fewer_images_than_asked_for(task):
 def test_top_k_of_all_templates_is_no_row():
     prompts, images, labels = made()
     rows = by_name(
-        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1, top_k=(5, 6, 7)))
+        compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(), runs=1, top_k=(5, 6, 7)))
     )
     assert [name for name in rows if name.startswith("top-")] == ["top-5 of each class"]
 
@@ -479,33 +480,38 @@ def test_the_images_that_are_scored_keep_their_labels():
     )
     assert len(scored) < len(labels)
     wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
-    assert by_name(result)["all prompts"]["accuracy"] == pytest.approx(wanted)
+    assert by_name(result)["all prompts"].accuracy.value == pytest.approx(wanted)
     place = {row.tobytes(): label for row, label in zip(images.mean.numpy(), labels.tolist(), strict=True)}
     assert [place[row.tobytes()] for row in learn.mean.numpy()] == learn_labels.tolist()
 
 
 def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task):
-    (row,) = [row for row, _ in strategies.few_shot_strategies(task) if row["name"].startswith("centroid")]
+    (row,) = [row for row, _ in strategies.few_shot_strategies(task) if row.name.startswith("centroid")]
     values = []
     for run in range(2):
         chosen = choose_shots(task.train_labels, CLASSES, 1, task.make_generator(1, run))[:3, 0]
         last = pool(task.prompts, variance="independent")[3:]
         values.append(task.accuracy(Gaussian.cat([task.train_images[chosen], last])))
-    assert row["accuracy"] == pytest.approx(sum(values) / 2)
-    assert row["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
-    assert row["std"] > 0
+    assert row.accuracy.value == pytest.approx(sum(values) / 2)
+    assert row.std == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert row.std > 0
 
 
 def test_the_table_says_what_chance_alone_does():
-    row = {"family": "ensemble", "accuracy": 0.8}
-    assert evaluation._standard_error({"rows": [row], "images": 400}) == pytest.approx(0.02)
+    result = compare_strategies(*made(), config=PromptsConfig(shots=(), runs=1))
+    rows = [replace(row, accuracy=Proportion.from_mean(0.8, 400)) for row in result.rows]
+    result = replace(result, rows=tuple(rows), n=400)
+    assert evaluation.compute_standard_error(result) == pytest.approx(0.02)
+    assert "on 400 images is about 2.0" in rendered(result)
 
 
 @pytest.mark.parametrize("plain", ["a photo of a {}", "a photo of a {c}."])
 def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monkeypatch, plain):
-    configs = []
+    configs, real = [], compare_strategies
     monkeypatch.setattr(
-        evaluation, "compare_strategies", lambda *_, config, **__: configs.append(config) or {}
+        evaluation,
+        "compare_strategies",
+        lambda *arguments, config, **rest: configs.append(config) or real(*arguments, config=config, **rest),
     )
     data = open_labeled(folder / "wds_scenes-shape_test")
     evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=["the {c}", plain])
@@ -515,9 +521,9 @@ def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monk
 def test_index_zero_is_a_valid_image():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=1)
-    plan = StrategyConfig(shots=(1,), runs=1)
+    plan = PromptsConfig(shots=(1,), runs=1)
     result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=plan)
-    assert None not in result["learned"][-1]["entropy"]
+    assert None not in result.learned[-1].classes
 
 
 def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monkeypatch):
@@ -532,16 +538,16 @@ def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monke
 
 def test_the_papers_numbers_stand_beside_imagenets_classes_only():
     prompts, images, labels = made()
-    result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
+    result = compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(), runs=1))
     assert "paper" not in rendered(result)
-    assert "paper" in rendered({**result, "classes": 1000})
+    assert "paper" in rendered(replace(result, num_classes=1000))
 
 
 def test_table_reports_classes_with_too_few_images():
     prompts, images, labels = made()
     assert "fewer images" in rendered(
-        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(50,), runs=1))
+        compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(50,), runs=1))
     )
     assert "fewer images" not in rendered(
-        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(1,), runs=1))
+        compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(1,), runs=1))
     )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from prolip.cli.common import CliEvaluationOptions, require_seed
+from prolip.cli.common import CliEvaluationOptions
 from prolip.evaluation.configs import (
     HierarCapsConfig,
     HierarImgsConfig,
+    PromptsConfig,
     RetrievalConfig,
     RobustnessConfig,
     UncertaintyConfig,
@@ -233,17 +234,10 @@ def robustness(
 def prompts(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[PromptsConfig, arg(name="")],
     train: Path | None = None,
     classes: Path | None = None,
     templates: Path | None = None,
-    rank_by: RankBy = "csd",
-    shots: tuple[int, ...] = (5, 9),
-    max_uncertainties: tuple[float, ...] = (),
-    nearest_images: int = 10,
-    prior: Literal["initial", "dirichlet"] = "initial",
-    variance: Literal["average", "independent"] = "average",
-    runs: int = 3,
-    seed: int = 0,
 ) -> None:
     """Prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW without labels and few-shot.
 
@@ -254,34 +248,21 @@ def prompts(
         train: Other images of the same classes, to learn from. None: some of `data`, which are then not classified.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
-        shots: Labeled images per class, for BPRW.
-        max_uncertainties: Thresholds of filters by a fixed uncertainty.
-        nearest_images: Images per class where BPRW has no labels.
-        prior: Use of 1/uncertainty of a prompt in BPRW: initial weights, or concentrations of a Dirichlet prior.
-        variance: Of pooled prompts: weighted average, or variance of a sum of independent samples (the release's).
-        runs: Repetitions of random strategies.
-        seed: Seed of the random strategies.
     """
-    from prolip.evaluation import prompts as evaluation
-    from prolip.evaluation.strategies import StrategyConfig
+    from prolip.evaluation.prompts import evaluate_prompts
 
-    folder = options.make_folder(data, rank_by)
-    config = StrategyConfig(
-        metric=rank_by, shots=shots, max_uncertainties=max_uncertainties, runs=runs, seed=require_seed(seed),
-        nearest_images=nearest_images, prior=prior, variance=variance,
-    )  # fmt: skip
+    folder = options.make_folder(data, config.rank_by)
     labeled = _open_labeled(data, classes)
-    result = evaluation.evaluate_prompts(
-        options.make_embedder(), labeled, train=None if train is None else _open_labeled(train, classes),
-        templates=_read_templates(templates), config=config,
+    result = evaluate_prompts(
+        options.make_embedder(), labeled, config, train=None if train is None else _open_labeled(train, classes),
+        templates=_read_templates(templates),
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figures of the learned prompt weights, if any were learned; returns their paths."""
         from prolip.reports import prompts as figures
 
-        if not result["learned"]:
+        if not result.learned:
             return []
         return [
             *figures.save_prompt_weights_figure(result, folder / "prompt-weights", source=labeled.source),

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.console import format_percent, make_table
+from prolip.choices import PooledVariance, SimilarityMetric
+from prolip.console import describe_bad_samples, format_percent, make_table
 from prolip.data.sources.labeled import DEFAULT_TEMPLATES, LabeledData, check_templates
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.embeddings.identity import data_identity
+from prolip.evaluation.configs import PromptsConfig
+from prolip.evaluation.result import Result
 from prolip.evaluation.strategies import (
-    StrategyConfig,
+    LearnedWeights,
     StrategyInputs,
+    StrategyRow,
     few_shot_strategies,
     fixed_strategies,
     zero_shot_strategies,
@@ -35,34 +39,77 @@ EXAMPLES_PER_CLASS = 3
 """Samples of each class that the result lists, for figures."""
 
 
+TrainingSource = Literal["train", "split"]
+"""Where training images come from: other data, or held out of the tested data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsResult(Result):
+    """Comparison of prompt strategies; `n` is the number of tested images."""
+
+    task: ClassVar[str] = "prompts"
+
+    num_classes: int
+    """Number of classes."""
+    num_templates: int
+    """Templates per class."""
+    num_train_images: int
+    """Images that BPRW may be fitted to."""
+    training_source: TrainingSource
+    """Where these come from."""
+    num_duplicates: int = 0
+    """Training images that are tested too, and were removed."""
+    rank_by: SimilarityMetric
+    """Similarity that finds the nearest class."""
+    variance: PooledVariance
+    """Variance of pooled prompts."""
+    seed: int
+    """Seed of what is random."""
+    runs: int
+    """Repetitions of what is random."""
+    single_template: int
+    """Index of the template that is used alone."""
+    rows: tuple[StrategyRow, ...]
+    """The strategies."""
+    learned: tuple[LearnedWeights, ...]
+    """The weights of each BPRW that is not a control, of its first run."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes; empty if unknown."""
+    templates: tuple[str, ...] = ()
+    """The templates; empty if unknown."""
+    examples: tuple[tuple[int, ...], ...] = ()
+    """For each class the data indices of some samples; empty if unknown."""
+
+    def tables(self) -> list[Table]:
+        """One table of accuracies by strategy; with the paper's values for ImageNet's classes."""
+        return [_strategy_table(self)]
+
+
 def evaluate_prompts(
     embedder: BaseEmbedder,
     data: LabeledData,
+    config: PromptsConfig | None = None,
     *,
     train: LabeledData | None = None,
     templates: Sequence[str] | None = None,
-    config: StrategyConfig | None = None,
-) -> dict[str, Any]:
+) -> PromptsResult:
     """Compare prompt strategies for a model on labeled data.
 
     Args:
         embedder: The model, and how to embed with it.
         data: Images that are tested, labels, class names and templates.
+        config: Which strategies; None: the default.
         train: Data of the same classes to fit BPRW to; duplicates of tested images are removed from it. None: some of
             `data` are held out for that, and not tested.
         templates: Templates of the prompts; None: the data's own, or ImageNet's 80 if it has only one.
-        config: Which strategies; None: the default.
 
     Returns:
-        The dict of `compare_strategies`, and data (name), bad (number of samples skipped), duplicates (number of
-        training images that are tested too, removed), class_names, templates, examples (for each class the data indices
-        of some samples).
+        The result.
     """
     templates = check_templates(templates or _default_templates(data))
-    config = config or StrategyConfig()
-    if (
-        config.single_template is None
-    ):  # "a photo of a {c}", with or without a full stop; else the first template
+    config = config or PromptsConfig()
+    if config.single_template is None:
+        # "a photo of a {c}", with or without a full stop; else the first template
         is_plain = [template.rstrip(".") == DEFAULT_TEMPLATES[0].rstrip(".") for template in templates]
         config = replace(config, single_template=is_plain.index(True) if any(is_plain) else 0)
     _check_training_data(data, train)
@@ -81,19 +128,19 @@ def evaluate_prompts(
     result = compare_strategies(
         prompts, tested.images, labels, train=train_images, train_labels=train_labels, config=config
     )
-    return {
-        "data": tested.name,
-        "bad": len(tested.errors),
-        "duplicates": duplicates,
-        "class_names": list(data.class_names),
-        "templates": list(templates),
-        "examples": _select_examples(labels, tested.indices, len(data.class_names)),
-        **result,
-    }
+    return replace(
+        result,
+        data=tested.name,
+        num_bad=len(tested.errors),
+        num_duplicates=duplicates,
+        class_names=tuple(data.class_names),
+        templates=tuple(templates),
+        examples=_select_examples(labels, tested.indices, len(data.class_names)),
+    )
 
 
-def _select_examples(labels: Tensor, indices: Tensor, num_classes: int) -> list[list[int]]:
-    """The data indices of the first EXAMPLES_PER_CLASS samples of each class: a list for each class, maybe empty.
+def _select_examples(labels: Tensor, indices: Tensor, num_classes: int) -> tuple[tuple[int, ...], ...]:
+    """The data indices of the first EXAMPLES_PER_CLASS samples of each class, maybe none.
 
     labels, indices: int64 (N,), the class and the data index of each sample.
     num_classes:     number of classes.
@@ -101,10 +148,10 @@ def _select_examples(labels: Tensor, indices: Tensor, num_classes: int) -> list[
     order = labels.argsort(stable=True)
     ends = torch.bincount(labels, minlength=num_classes).cumsum(0).tolist()
     starts = [0, *ends[:-1]]
-    return [
-        indices[order[start : min(start + EXAMPLES_PER_CLASS, end)]].tolist()
+    return tuple(
+        tuple(indices[order[start : min(start + EXAMPLES_PER_CLASS, end)]].tolist())
         for start, end in zip(starts, ends, strict=True)
-    ]
+    )
 
 
 def compare_strategies(
@@ -114,8 +161,8 @@ def compare_strategies(
     *,
     train: Gaussian | None = None,
     train_labels: Tensor | None = None,
-    config: StrategyConfig | None = None,
-) -> dict[str, Any]:
+    config: PromptsConfig | None = None,
+) -> PromptsResult:
     """Measure the accuracy of each prompt strategy on the same images.
 
     Args:
@@ -127,17 +174,9 @@ def compare_strategies(
         config: Which strategies; None: the default.
 
     Returns:
-        classes, templates_per_class, images (tested), train_images: numbers;
-        training_source ("train": `train`, "split": held out of `images`), metric, variance, seed, runs,
-        single_template (index);
-        rows: name, family ("one", "ensemble", "filter", "top", "bprw", "control"), accuracy, std (over runs, None
-            without any), effective_prompts (e^entropy of the weights, mean over classes; None without weights), paper
-            (on ImageNet), skipped (why there is no accuracy, else None), and for those with labels short_classes
-            (number of classes with fewer distinct images than asked for);
-        learned: for each BPRW that is not a control, of its first run: name, shots, and by class max and entropy (nats)
-            of the weights and top_templates ([template, weight] of the largest); None for a class without images.
+        The result, without names of classes and templates.
     """
-    config = config or StrategyConfig()
+    config = config or PromptsConfig()
     _check_embeddings(prompts, images, labels, train, train_labels)
     tested_rows, train_images, train_labels, training_source = _split_tested_and_training(
         images, labels, len(prompts), train, train_labels, config
@@ -146,64 +185,58 @@ def compare_strategies(
         prompts, images[tested_rows], labels[tested_rows], train_images, train_labels, config
     )
     results = [*fixed_strategies(inputs), *zero_shot_strategies(inputs), *few_shot_strategies(inputs)]
-    return {
-        "classes": len(prompts),
-        "templates_per_class": prompts.shape[1],
-        "images": len(tested_rows),
-        "train_images": len(train_labels),
-        "training_source": training_source,
-        "metric": config.metric,
-        "variance": config.variance,
-        "seed": config.seed,
-        "runs": config.runs,
-        "single_template": config.single_template or 0,
-        "rows": [strategy.row for strategy in results],
-        "learned": [strategy.learned for strategy in results if strategy.learned is not None],
-    }
+    return PromptsResult(
+        data="embeddings",
+        n=len(tested_rows),
+        num_classes=len(prompts),
+        num_templates=prompts.shape[1],
+        num_train_images=len(train_labels),
+        training_source=training_source,
+        rank_by=config.rank_by,
+        variance=config.variance,
+        seed=config.seed,
+        runs=config.runs,
+        single_template=config.single_template or 0,
+        rows=tuple(strategy.row for strategy in results),
+        learned=tuple(strategy.learned for strategy in results if strategy.learned is not None),
+    )
 
 
-def prompt_tables(result: dict[str, Any]) -> list[Table]:
-    """Make the table of accuracies by strategy; with the paper's values for ImageNet's classes.
-
-    Args:
-        result: What `evaluate_prompts` or `compare_strategies` returned.
-
-    Returns:
-        One table.
-    """
-    origin = "images of other data" if result["training_source"] == "train" else "held-out images"
+def _strategy_table(result: PromptsResult) -> Table:
+    """Table of accuracies by strategy."""
+    origin = "images of other data" if result.training_source == "train" else "held-out images"
     title = (
-        f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
-        f"{result['images']} images tested by {result['metric']}; BPRW is fitted to {result['train_images']} {origin}"
+        f"Prompts: {result.num_classes} classes x {result.num_templates} templates, {result.n} images tested by "
+        f"{result.rank_by}; BPRW is fitted to {result.num_train_images} {origin}"
     )
-    note = (
-        f"The standard error of an accuracy on {result['images']} images is about "
-        f"{format_percent(_standard_error(result))}."
-    )
-    if num_short_classes := max((row.get("short_classes") or 0 for row in result["rows"]), default=0):
-        note += f" {num_short_classes} classes have fewer images than the shots asked for, and repeat those they have."
-    headings = ["accuracy %", f"std of {result['runs']} runs", "effective prompts"]
-    headings += ["paper %"] if _is_imagenet(result) else []
-    table = make_table(title, ["strategy"], headings, caption=note)
+    is_imagenet = result.num_classes == len(imagenet_class_names())  # the paper has values for its classes
+    headings = ["accuracy %", f"std of {result.runs} runs", "effective prompts"]
+    headings += ["paper %"] if is_imagenet else []
+    table = make_table(title, ["strategy"], headings, caption=_describe_noise(result))
     previous_family = None
-    for row in result["rows"]:
-        name = row["name"]
-        if row["family"] == "one" and "templates" in result:
-            name = f"{name}: {result['templates'][result['single_template']]}"
-        if previous_family not in (None, row["family"]):
+    for row in result.rows:
+        name = row.name
+        if row.family == "one" and result.templates:
+            name = f"{name}: {result.templates[result.single_template]}"
+        if previous_family not in (None, row.family):
             table.add_section()
-        previous_family = row["family"]
-        accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["skipped"]
-        std = "" if row["std"] is None else f"±{100 * row['std']:.2f}"
-        effective_prompts = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
-        paper = [format_percent(row["paper"])] if _is_imagenet(result) else []
+        previous_family = row.family
+        accuracy = row.skipped if row.accuracy is None else f"{100 * row.accuracy.value:.2f}"
+        std = "" if row.std is None else f"±{100 * row.std:.2f}"
+        effective_prompts = "" if row.effective_prompts is None else f"{row.effective_prompts:.1f}"
+        paper = [format_percent(row.paper)] if is_imagenet else []
         table.add_row(name, accuracy, std, effective_prompts, *paper)
-    return [table]
+    return table
 
 
-def _is_imagenet(result: dict[str, Any]) -> bool:
-    """Whether the classes are ImageNet's, for which the paper has values; judged by their number."""
-    return bool(result["classes"] == len(imagenet_class_names()))
+def _describe_noise(result: PromptsResult) -> str:
+    """The caption of the table: standard error, classes with few images, bad samples."""
+    error = compute_standard_error(result)
+    note = f"The standard error of an accuracy on {result.n} images is about {format_percent(error)}."
+    if num_short_classes := max((row.short_classes or 0 for row in result.rows), default=0):
+        note += f" {num_short_classes} classes have fewer images than the shots asked for, and repeat those they have."
+    bad = describe_bad_samples(result.num_bad)
+    return note if bad is None else f"{note} {bad}"
 
 
 def _split_tested_and_training(
@@ -212,8 +245,8 @@ def _split_tested_and_training(
     num_classes: int,
     train: Gaussian | None,
     train_labels: Tensor | None,
-    config: StrategyConfig,
-) -> tuple[Tensor, Gaussian, Tensor, str]:
+    config: PromptsConfig,
+) -> tuple[Tensor, Gaussian, Tensor, TrainingSource]:
     """Choose the images that are tested and those that BPRW is fitted to.
 
     Returns the rows of the tested images (int64), the images to fit to (M, D), their labels (M,), and where those come
@@ -280,7 +313,15 @@ def _check_embeddings(
             raise ValueError(f"labels of {name} must be in 0..{len(prompts) - 1}, one for each class")
 
 
-def _standard_error(result: dict[str, Any]) -> float:
-    """Standard error sqrt(p (1 - p) / N) of the accuracy p of the ensemble of all prompts, for N tested images."""
-    accuracy: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
-    return math.sqrt(accuracy * (1.0 - accuracy) / result["images"])
+def compute_standard_error(result: PromptsResult) -> float:
+    """Standard error sqrt(p (1 - p) / N) of the accuracy p of the ensemble of all prompts, for N tested images.
+
+    Args:
+        result: The result.
+
+    Returns:
+        The error; 0 if no strategy of the family "ensemble" has an accuracy.
+    """
+    accuracies = [row.accuracy.value for row in result.rows if row.family == "ensemble" and row.accuracy]
+    accuracy = accuracies[0] if accuracies else 0.0
+    return math.sqrt(accuracy * (1.0 - accuracy) / result.n)

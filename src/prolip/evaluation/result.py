@@ -24,6 +24,7 @@ Z_95 = 1.959963984540054
 RESULT_TYPES: dict[str, str] = {
     "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
+    "prompts": "prolip.evaluation.prompts:PromptsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
     "robustness": "prolip.evaluation.robustness_result:RobustnessResult",
     "uncertainty": "prolip.evaluation.uncertainty:UncertaintyResult",

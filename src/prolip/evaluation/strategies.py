@@ -5,73 +5,99 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from prolip.checks import require_positive_int
 from prolip.evaluation import paper_numbers
+from prolip.evaluation.configs import PromptsConfig
+from prolip.evaluation.result import Proportion
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import SimilarityMetric, find_nearest
-from prolip.mixture import PooledVariance, inverse_uncertainty_weights, pool
+from prolip.measures.nearest import find_nearest
+from prolip.mixture import inverse_uncertainty_weights, pool
 from prolip.zeroshot import prompt_weights
-from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, Prior, few_shot_config, few_shot_weights, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, few_shot_weights, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
 NUM_TOP_TEMPLATES = 5
 """Templates with the largest learned weights that the result lists for each class."""
+StrategyFamily = Literal["one", "ensemble", "filter", "top", "bprw", "control"]
+"""One template alone; all of them; filters by uncertainty; top-K; BPRW; controls of BPRW."""
 NO_UNCERTAINTY = "the model has no uncertainty"
 NO_SHOTS = "no class has training images"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrategyConfig:
-    """Which prompt strategies are compared.
+class StrategyRow:
+    """Accuracy of a prompt strategy."""
 
-    single_template:   Index of the template that is used alone. None: "a photo of a {c}." if present, else 0.
-    std_multiples:     k of the filters by mean + k standard deviations of uncertainty.
-    max_uncertainties: Fixed limits, each for a filter of its own.
-    top_k:             K of top-K; those below the number of templates are used.
-    shots:             Labeled images per class for BPRW; () needs none.
-    nearest_images:    Images that stand for a class where BPRW has no labels.
-    prior:             Prior of BPRW, see `prolip.zeroshot.bprw.Prior`.
-    runs:              Repetitions of what is random (draws, choice of images), for mean and standard deviation.
-    metric:            Similarity that finds the nearest class.
-    variance:          Variance of pooled prompts, see `prolip.mixture.pool`.
-    seed:              Seed of what is random.
-    """
+    name: str
+    """Name of the strategy."""
+    family: StrategyFamily
+    """Kind of strategy."""
+    accuracy: Proportion | None
+    """Mean accuracy over runs, with the interval of one run; None if it was skipped."""
+    std: float | None = None
+    """Standard deviation over runs; None with fewer than two."""
+    effective_prompts: float | None = None
+    """e^entropy of the weights, mean over classes; None without weights."""
+    paper: float | None = None
+    """The paper's accuracy on ImageNet."""
+    skipped: str | None = None
+    """Why there is no accuracy."""
+    short_classes: int | None = None
+    """Number of classes with fewer distinct training images than asked for; None for a strategy without labels."""
 
-    single_template: int | None = None
-    std_multiples: tuple[float, ...] = (0.0, 1.0, 2.0)
-    max_uncertainties: tuple[float, ...] = ()
-    top_k: tuple[int, ...] = (1, 5, 10, 20, 40)
-    shots: tuple[int, ...] = (5, 9)
-    nearest_images: int = 10
-    prior: Prior = "initial"
-    runs: int = 3
-    metric: SimilarityMetric = "csd"
-    variance: PooledVariance = "average"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise ValueError unless all counts are positive integers."""
-        require_positive_int(self.runs, "runs")
-        require_positive_int(self.nearest_images, "nearest_images")
-        for name in ("shots", "top_k"):
-            for count in getattr(self, name):
-                require_positive_int(count, f"each of {name}")
+@dataclass(frozen=True, kw_only=True)
+class TemplateWeight:
+    """A template and its learned weight."""
+
+    template: int
+    """Index of the template."""
+    weight: float
+    """Its weight, 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassWeights:
+    """Summary of the learned weights of a class."""
+
+    max: float
+    """Largest weight."""
+    entropy: float
+    """Entropy of the weights, in nats."""
+    top_templates: tuple[TemplateWeight, ...]
+    """Templates of the largest weights, the largest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedWeights:
+    """Weights that BPRW learned in its first run."""
+
+    name: str
+    """Name of the strategy."""
+    shots: int
+    """Labeled images per class."""
+    classes: tuple[ClassWeights | None, ...]
+    """The weights of each class; None for one without images."""
+
+    def sort_classes(self) -> list[tuple[int, ClassWeights]]:
+        """Index and weights of the classes that have any, from the most peaked weights to the flattest."""
+        with_weights = [(index, weights) for index, weights in enumerate(self.classes) if weights is not None]
+        return sorted(with_weights, key=lambda entry: entry[1].entropy)
 
 
 class StrategyResult(NamedTuple):
     """Result of a strategy.
 
-    row:     Name, family, accuracy and so on, see `rows` of `compare_strategies`.
+    row:     Name, family, accuracy and so on.
     learned: Summary of the learned weights for figures; None for a strategy that learns none.
     """
 
-    row: dict[str, Any]
-    learned: dict[str, Any] | None = None
+    row: StrategyRow
+    learned: LearnedWeights | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +115,7 @@ class StrategyInputs:
     labels: Tensor
     train_images: Gaussian
     train_labels: Tensor
-    config: StrategyConfig
+    config: PromptsConfig
 
     @cached_property
     def has_uncertainty(self) -> bool:
@@ -105,7 +131,7 @@ class StrategyInputs:
         Returns:
             The accuracy, 0 to 1.
         """
-        predicted = find_nearest(self.images, classes, 1, metric=self.config.metric)[1][:, 0]
+        predicted = find_nearest(self.images, classes, 1, metric=self.config.rank_by)[1][:, 0]
         return (predicted == self.labels).double().mean().item()
 
     def make_generator(self, shots: int, run: int) -> torch.Generator:
@@ -126,18 +152,18 @@ class StrategyInputs:
         return int((torch.bincount(self.train_labels, minlength=len(self.prompts)) < shots).sum())
 
     def make_row(
-        self, name: str, family: str, runs: Sequence[Tensor], paper_row: str | None = None
-    ) -> dict[str, Any]:
+        self, name: str, family: StrategyFamily, runs: Sequence[Tensor], paper_row: str | None = None
+    ) -> StrategyRow:
         """Score a strategy and make its row.
 
         Args:
             name: Name of the strategy.
-            family: Family of the strategy, such as "filter"; see `compare_strategies`.
+            family: Family of the strategy.
             runs: Prompt weights of each run, (C, T) each.
             paper_row: Row of the paper's table to compare with; None: there is none.
 
         Returns:
-            The row of `compare_strategies`, with effective_prompts.
+            The row, with effective_prompts.
         """
         pooled = (pool(self.prompts, weights, variance=self.config.variance) for weights in runs)
         accuracies = [self.accuracy(classes) for classes in pooled]
@@ -146,7 +172,31 @@ class StrategyInputs:
             .mean()
             .item()
         )
-        return _make_strategy_row(name, family, accuracies, paper_row) | {"effective_prompts": num_effective}
+        row = self.make_row_from_accuracies(name, family, accuracies, paper_row)
+        return replace(row, effective_prompts=num_effective)
+
+    def make_row_from_accuracies(
+        self, name: str, family: StrategyFamily, accuracies: Sequence[float], paper_row: str | None = None
+    ) -> StrategyRow:
+        """Make the row of a strategy, without effective_prompts.
+
+        Args:
+            name: Name of the strategy.
+            family: Family of the strategy.
+            accuracies: Accuracy of each run, at least one.
+            paper_row: Row of the paper's table to compare with; None: there is none.
+
+        Returns:
+            The row.
+        """
+        values = torch.tensor(accuracies, dtype=torch.float64)
+        return StrategyRow(
+            name=name,
+            family=family,
+            accuracy=Proportion.from_mean(values.mean().item(), len(self.labels)),
+            std=values.std().item() if len(values) > 1 else None,
+            paper=_get_paper_value(paper_row),
+        )
 
 
 def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
@@ -164,21 +214,22 @@ def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
     yield StrategyResult(
         inputs.make_row("all prompts", "ensemble", [prompt_weights.uniform_weights(prompts)], "80 prompts")
     )
-    paper_rows = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
+    paper_rows: dict[StrategyFamily, str] = {
+        "filter": "filtered by uncertainty",
+        "top": "top-K by uncertainty",
+    }
     for name, family, compute_weights in _iter_uncertainty_strategies(prompts, config):
         if inputs.has_uncertainty:
             yield StrategyResult(
                 inputs.make_row(name, family, [compute_weights(prompts)], paper_rows.get(family))
             )
         else:
-            yield StrategyResult(
-                _make_strategy_row(name, family, (), paper_rows.get(family), skipped=NO_UNCERTAINTY)
-            )
+            yield StrategyResult(_make_skipped_row(name, family, NO_UNCERTAINTY, paper_rows.get(family)))
 
 
 def _iter_uncertainty_strategies(
-    prompts: Gaussian, config: StrategyConfig
-) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
+    prompts: Gaussian, config: PromptsConfig
+) -> Iterator[tuple[str, StrategyFamily, Callable[[Gaussian], Tensor]]]:
     """Yield name, family and weight function (prompts -> weights (C, T)) of the strategies that use uncertainty."""
     num_classes, num_templates = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
@@ -218,14 +269,14 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
         sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
     for name, images, paper_row in sources:
         if not inputs.has_uncertainty:
-            yield StrategyResult(_make_strategy_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
+            yield StrategyResult(_make_skipped_row(name, "bprw", NO_UNCERTAINTY, paper_row))
             continue
         settings = replace(
             ZERO_SHOT_CONFIG, nearest_images=inputs.config.nearest_images, prior=inputs.config.prior
         )
         runs = [
             zero_shot_weights(
-                inputs.prompts, images, settings, inputs.make_generator(0, run), inputs.config.metric
+                inputs.prompts, images, settings, inputs.make_generator(0, run), inputs.config.rank_by
             ).weights
             for run in range(inputs.config.runs)
         ]
@@ -266,7 +317,7 @@ def _evaluate_bprw(
     inputs: StrategyInputs,
     shots: int,
     name: str,
-    family: str,
+    family: StrategyFamily,
     prompts: Gaussian,
     train_images: Gaussian,
     paper_row: str | None,
@@ -280,7 +331,7 @@ def _evaluate_bprw(
     """
     if not len(inputs.train_labels) or not inputs.has_uncertainty:
         reason = NO_SHOTS if inputs.has_uncertainty else NO_UNCERTAINTY
-        return StrategyResult(_make_strategy_row(name, family, (), paper_row, skipped=reason))
+        return StrategyResult(_make_skipped_row(name, family, reason, paper_row))
     settings = replace(few_shot_config(shots), prior=inputs.config.prior)
     fits = [
         few_shot_weights(
@@ -291,17 +342,17 @@ def _evaluate_bprw(
     row = inputs.make_row(name, family, [fit.weights for fit in fits], paper_row)
     has_images = fits[0].image_indices[:, 0] >= 0  # -1: the class has none
     learned = _summarize_weights(name, shots, fits[0].weights, has_images)
-    return StrategyResult(row | {"short_classes": inputs.count_short_classes(shots)}, learned)
+    return StrategyResult(replace(row, short_classes=inputs.count_short_classes(shots)), learned)
 
 
-def _make_centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
+def _make_centroid_row(inputs: StrategyInputs, shots: int) -> StrategyRow:
     """Row of a control without prompts: a class is the pool of the training images that BPRW was fitted to.
 
     A class without training images is the pool of its prompts. The row is marked as skipped if there are no images.
     """
     name = f"centroid of {shots} images, no prompts"
     if not len(inputs.train_labels):
-        return _make_strategy_row(name, "control", (), None, skipped=NO_SHOTS)
+        return _make_skipped_row(name, "control", NO_SHOTS)
     from_prompts = pool(inputs.prompts, variance=inputs.config.variance)
     accuracies = []
     for run in range(inputs.config.runs):
@@ -314,63 +365,48 @@ def _make_centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
         mean = torch.where(has_images, centroids.mean, from_prompts.mean)
         log_var = torch.where(has_images, centroids.log_var, from_prompts.log_var)
         accuracies.append(inputs.accuracy(Gaussian(mean, log_var)))
-    return _make_strategy_row(name, "control", accuracies, None) | {
-        "short_classes": inputs.count_short_classes(shots)
-    }
+    row = inputs.make_row_from_accuracies(name, "control", accuracies)
+    return replace(row, short_classes=inputs.count_short_classes(shots))
 
 
-def _make_strategy_row(
-    name: str,
-    family: str,
-    accuracies: Sequence[float],
-    paper_row: str | None,
-    skipped: str | None = None,
-) -> dict[str, Any]:
-    """The row of a strategy, as `compare_strategies` lists it, without effective_prompts.
+def _make_skipped_row(
+    name: str, family: StrategyFamily, reason: str, paper_row: str | None = None
+) -> StrategyRow:
+    """The row of a strategy without an accuracy, for that reason; `paper_row`: see `StrategyInputs.make_row`."""
+    return StrategyRow(
+        name=name, family=family, accuracy=None, paper=_get_paper_value(paper_row), skipped=reason
+    )
 
-    accuracies: accuracy of each run; empty if the strategy is skipped, for the reason `skipped`.
-    paper_row:  row of the paper's table to compare with; None: there is none.
-    """
-    values = torch.tensor(accuracies, dtype=torch.float64)
-    return {
-        "name": name,
-        "family": family,
-        "accuracy": values.mean().item() if len(values) else None,
-        "std": values.std().item() if len(values) > 1 else None,
-        "effective_prompts": None,
-        "paper": None if paper_row is None else paper_numbers.PROMPTS.value(paper_row, "imagenet"),
-        "skipped": skipped,
-    }
+
+def _get_paper_value(paper_row: str | None) -> float | None:
+    """The paper's accuracy on ImageNet in a row of its table; None without such a row."""
+    return None if paper_row is None else paper_numbers.PROMPTS.value(paper_row, "imagenet")
 
 
 def _summarize_weights(
     name: str, shots: int, weights: Tensor, has_images: Tensor | None = None
-) -> dict[str, Any]:
-    """Summary of learned weights (C, T) for figures: an entry of `learned` in `compare_strategies`.
+) -> LearnedWeights:
+    """Summary of learned weights (C, T) for figures.
 
-    has_images: bool (C,), the classes that BPRW had images of; the values of the others are None. None: all classes.
+    has_images: bool (C,), the classes that BPRW had images of; the others have no weights. None: all classes.
     """
     is_learned = [True] * len(weights) if has_images is None else has_images.tolist()
-    top_weights, top_templates = (
-        tensor.tolist() for tensor in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1]))
+    top_weights, top_templates = weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1]))
+    entropies = prompt_weights.entropy(weights)
+    classes = tuple(
+        ClassWeights(
+            max=weights[i].amax().item(),
+            entropy=entropies[i].item(),
+            top_templates=tuple(
+                TemplateWeight(template=template, weight=weight)
+                for template, weight in zip(top_templates[i].tolist(), top_weights[i].tolist(), strict=True)
+            ),
+        )
+        if is_learned[i]
+        else None
+        for i in range(len(weights))
     )
-    # for each class a list of [template, weight]; lists, since the result is written as JSON
-    pairs = [
-        [list(pair) for pair in zip(templates_of_class, weights_of_class, strict=True)]
-        for templates_of_class, weights_of_class in zip(top_templates, top_weights, strict=True)
-    ]
-    return {
-        "name": name,
-        "shots": shots,
-        "max": _none_unless(is_learned, weights.amax(-1).tolist()),
-        "entropy": _none_unless(is_learned, prompt_weights.entropy(weights).tolist()),
-        "top_templates": _none_unless(is_learned, pairs),
-    }
-
-
-def _none_unless(conditions: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-    """The values, each replaced by None where its condition is False."""
-    return [value if condition else None for condition, value in zip(conditions, values, strict=True)]
+    return LearnedWeights(name=name, shots=shots, classes=classes)
 
 
 def _equalize_variances(z: Gaussian) -> Gaussian:

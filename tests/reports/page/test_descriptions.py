@@ -2,8 +2,10 @@
 
 import pytest
 
+from prolip.evaluation.prompts import PromptsResult
 from prolip.evaluation.result import Mean, Proportion
 from prolip.evaluation.robustness_result import AccuracyUncertainty
+from prolip.evaluation.strategies import StrategyRow
 from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
 from prolip.retrieval.traversal.api import CaptionPath, CaptionStep
 from tests.reports.page.uncertainty_results import (
@@ -34,8 +36,14 @@ def path(*uncertainties):
 
 def prompts(gain):
     found = [("ensemble", 0.5), ("bprw", 0.5 + gain), ("control", 0.9)]
-    entries = [{"name": family, "family": family, "accuracy": value} for family, value in found]
-    return {"rows": entries, "classes": 4, "templates_per_class": 3, "images": 1000}
+    rows = tuple(
+        StrategyRow(name=family, family=family, accuracy=Proportion.from_mean(value, 1000))
+        for family, value in found
+    )
+    return PromptsResult(
+        data="data", n=1000, num_classes=4, num_templates=3, num_train_images=0, training_source="split",
+        rank_by="csd", variance="average", seed=0, runs=1, single_template=0, rows=rows, learned=(),
+    )  # fmt: skip
 
 
 PAIRS = {

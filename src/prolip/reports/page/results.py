@@ -12,7 +12,7 @@ from prolip.data.source import AnnotatedSource, Source, evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.configs import HierarImgsConfig, RobustnessConfig, UncertaintyConfig
+from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, RobustnessConfig, UncertaintyConfig
 from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.strategies import StrategyConfig
@@ -84,7 +84,7 @@ class PageResults:
     pairs: EmbeddedPairs | None = None
     uncertainty: UncertaintyResult | None = None
     zero_shot: ZeroShotResult | None = None
-    prompts: dict[str, Any] | None = None
+    prompts: prompts.PromptsResult | None = None
     robustness: RobustnessResult | None = None
     hierarimgs: hierarimgs.HierarImgsResult | None = None
     hierarcaps: hierarcaps.HierarCapsResult | None = None
@@ -138,7 +138,7 @@ def evaluate_model(
         hierarcaps_result = hierarcaps.evaluate_hierarcaps(embedder, inputs.hierarcaps)
     if inputs.prompts is not None:
         prompts_result = prompts.evaluate_prompts(
-            embedder, inputs.prompts, config=StrategyConfig(shots=(SHOTS,), runs=1)
+            embedder, inputs.prompts, PromptsConfig(shots=(SHOTS,), runs=1)
         )
     if inputs.hierarimgs is not None and own.is_probabilistic:
         hierarimgs_result = hierarimgs.evaluate_hierarimgs(

@@ -8,6 +8,8 @@ from typing import Any
 
 from prolip.data.sources.labeled import LabeledData
 from prolip.evaluation.metrics.confidence import Confidence
+from prolip.evaluation.prompts import PromptsResult, compute_standard_error
+from prolip.evaluation.strategies import StrategyFamily, TemplateWeight
 from prolip.evaluation.zeroshot_result import SelectiveMetrics, ZeroShotResult
 from prolip.reports import zeroshot as plots
 from prolip.reports.page.components import (
@@ -40,14 +42,14 @@ MAX_CLASSES = 8
 """Classes whose prompt weights are shown."""
 MAX_PROMPTS = 4
 """Prompts per class."""
-FAMILIES = ("one", "ensemble", "bprw", "control")
-"""Families of prompt strategies that the table shows; see `compare_strategies`."""
+FAMILIES: tuple[StrategyFamily, ...] = ("one", "ensemble", "bprw", "control")
+"""Families of prompt strategies that the table shows."""
 
 
 def build_section(
     result: ZeroShotResult,
     data: LabeledData | None,
-    prompts: Mapping[str, Any] | None,
+    prompts: PromptsResult | None,
     prompt_data: LabeledData | None,
     untrained: Sequence[HeadlineMetrics],
 ) -> PageSection:
@@ -56,7 +58,7 @@ def build_section(
     Args:
         result: Result of zero-shot classification.
         data: Labeled images that it was evaluated on; None: the errors are shown without their images.
-        prompts: Result of `evaluate_prompts`; None: not evaluated.
+        prompts: Comparison of prompt strategies; None: not evaluated.
         prompt_data: Labeled images of that result.
         untrained: Headline numbers of untrained models.
 
@@ -68,7 +70,7 @@ def build_section(
         blocks.append(_build_errors_block(result, data))
     if prompts is not None:
         blocks.append(_build_strategies_table(prompts))
-        if prompts["learned"] and drop_none(prompts["learned"][-1]["entropy"]):
+        if prompts.learned and prompts.learned[-1].sort_classes():
             blocks.append(_build_weights_cards(prompts, prompt_data))
     return PageSection(
         id="zeroshot",
@@ -214,16 +216,16 @@ def _build_errors_block(result: ZeroShotResult, data: LabeledData | None) -> Pag
     return Gallery(title=title, items=items)
 
 
-def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
+def _build_strategies_table(prompts: PromptsResult) -> TableBlock:
     """Table of the strategies of `FAMILIES`: accuracy and effective number of prompts."""
     rows = tuple(
         (
-            row["name"],
-            format_percentage(row["accuracy"]),
-            "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}",
+            row.name,
+            format_percentage(row.accuracy.value),
+            "" if row.effective_prompts is None else f"{row.effective_prompts:.1f}",
         )
-        for row in prompts["rows"]
-        if row["family"] in FAMILIES and row["accuracy"] is not None
+        for row in prompts.rows
+        if row.family in FAMILIES and row.accuracy is not None
     )
     return TableBlock(
         title="Strategies that combine prompts into a class",
@@ -233,49 +235,52 @@ def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
     )
 
 
-def describe_strategies(prompts: Mapping[str, Any]) -> str:
+def describe_strategies(prompts: PromptsResult) -> str:
     """Compare the accuracy of BPRW with that of equal weights; a difference counts from two standard errors on.
 
     A gain that a control reaches too is not due to BPRW, and the text says so.
 
     Args:
-        prompts: Result of `evaluate_prompts`.
+        prompts: Comparison of prompt strategies.
 
     Returns:
         What was measured.
     """
-    evaluated = [row for row in prompts["rows"] if row["accuracy"] is not None]
-    bprw_rows = [row for row in evaluated if row["family"] == "bprw"]
-    text = f"{prompts['classes']} classes, {prompts['templates_per_class']} templates, {prompts['images']:,} images."
-    if not bprw_rows:
+    accuracies = {
+        family: [
+            (row.name, row.accuracy.value)
+            for row in prompts.rows
+            if row.family == family and row.accuracy is not None
+        ]
+        for family in FAMILIES
+    }
+    text = f"{prompts.num_classes} classes, {prompts.num_templates} templates, {prompts.n:,} images."
+    if not accuracies["bprw"]:
         return f"{text} This model has no uncertainty, so no weights are learned."
-    bprw = bprw_rows[-1]  # the last one learns from the most labeled images
-    equal_weights = next(row for row in prompts["rows"] if row["family"] == "ensemble")["accuracy"]
-    gain = bprw["accuracy"] - equal_weights
-    error = (equal_weights * (1 - equal_weights) / prompts["images"]) ** 0.5  # standard error of the accuracy
+    name, accuracy = accuracies["bprw"][-1]  # the last one learns from the most labeled images
+    gain = accuracy - accuracies["ensemble"][0][1]  # the first ensemble has equal weights
+    error = compute_standard_error(prompts)
     verdict = "within noise" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
-    text = f"{text} Learned weights ({bprw['name']}) change accuracy by {points} percentage points: {verdict}"
-    controls = [row for row in evaluated if row["family"] == "control"]
-    control = max(controls, key=lambda row: row["accuracy"], default=None)
-    if verdict == "a gain" and control is not None and control["accuracy"] > bprw["accuracy"] - 2 * error:
-        return f"{text}, but {control['name']} reaches {format_percentage(control['accuracy'])} too."
+    text = f"{text} Learned weights ({name}) change accuracy by {points} percentage points: {verdict}"
+    control = max(accuracies["control"], key=lambda entry: entry[1], default=None)
+    if verdict == "a gain" and control is not None and control[1] > accuracy - 2 * error:
+        return f"{text}, but {control[0]} reaches {format_percentage(control[1])} too."
     return f"{text}."
 
 
-def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -> CardGrid:
+def _build_weights_cards(prompts: PromptsResult, data: LabeledData | None) -> CardGrid:
     """Cards of the classes with the most peaked learned weights; `data` has their images, None: no images."""
-    learned = prompts["learned"][-1]
-    with_weights = [index for index, value in enumerate(learned["entropy"]) if value is not None]
-    order = sorted(with_weights, key=lambda index: learned["entropy"][index])[:MAX_CLASSES]
-    largest_weight = max(weight for index in order for _, weight in learned["top_templates"][index])
+    learned = prompts.learned[-1]
+    classes = learned.sort_classes()[:MAX_CLASSES]
+    largest_weight = max(top.weight for _, weights in classes for top in weights.top_templates)
     cards = tuple(
-        _build_class_card(prompts, index, learned["top_templates"][index], largest_weight, data)
-        for index in order
+        _build_class_card(prompts, index, weights.top_templates, largest_weight, data)
+        for index, weights in classes
     )
-    uniform = 1 / prompts["templates_per_class"]
+    uniform = 1 / prompts.num_templates
     return CardGrid(
-        title=f"Largest prompt weights by class ({learned['name']})",
+        title=f"Largest prompt weights by class ({learned.name})",
         description=f"The classes with the most peaked weights come first. Equal weights would be {uniform:.3f}; "
         f"here the largest is {largest_weight:.2f}.",
         cards=cards,
@@ -284,30 +289,30 @@ def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -
 
 
 def _build_class_card(
-    prompts: Mapping[str, Any],
+    prompts: PromptsResult,
     class_index: int,
-    top_templates: Sequence[tuple[int, float]],
+    top_templates: Sequence[TemplateWeight],
     largest_weight: float,
     data: LabeledData | None,
 ) -> Card:
     """Build the card of a class: its largest prompt weights as bars, with an example image that is read here.
 
     Args:
-        prompts: Result of `evaluate_prompts`.
+        prompts: Comparison of prompt strategies.
         class_index: Index of the class.
-        top_templates: (template, weight) of the class, the largest weight first.
+        top_templates: Templates of the class, the largest weight first.
         largest_weight: Weight of a full bar.
         data: Labeled images; None: the card has no image.
     """
     lines = tuple(
         CardLine(
-            text=prompts["templates"][template].replace("{c}", "…"),
-            value=f"{weight:.2f}",
-            bar_fraction=weight / largest_weight,
+            text=prompts.templates[top.template].replace("{c}", "…"),
+            value=f"{top.weight:.2f}",
+            bar_fraction=top.weight / largest_weight,
         )
-        for template, weight in top_templates[:MAX_PROMPTS]
+        for top in top_templates[:MAX_PROMPTS]
     )
-    name, examples = prompts["class_names"][class_index], prompts["examples"][class_index]
+    name, examples = prompts.class_names[class_index], prompts.examples[class_index]
     image = None
     if data is not None and examples:
         image = embed_image(read_sample_image(data.source, examples[0]), f"an image of class {name}")
