@@ -16,7 +16,7 @@ def embed(data: Positional[Data], model: Model, out: str, config: EmbedConfig, a
     Example: prolip embed "shards/{00000..00012}.tar" --out embeddings --model scenes-tiny
 
     Args:
-        out: Folder, or address in an object store (s3://, gs://, abfs://): new, or of an earlier run with the same
+        out: Folder, or address in an object store (s3://, gs://, az://): new, or of an earlier run with the same
             model, data and options, which is continued.
     """
     from prolip.embeddings import embed as embedding

@@ -70,7 +70,7 @@ class EmbeddingDataset:
         """Open a data set.
 
         Args:
-            location: A folder, or a URI of an object store (s3://, gs://, abfs://).
+            location: A folder, or a URI of an object store (s3://, gs://, az://).
             complete: Whether missing parts (the writing run was stopped, or is still running) are an error.
 
         Returns:

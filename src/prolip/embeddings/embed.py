@@ -97,7 +97,7 @@ def embed(
     Args:
         model: A model, or what `prolip.load` takes.
         data: A source, a path that `open_data` takes, or a stream; with modality "text" also a file of captions.
-        out: A folder, or a URI of an object store (s3://, gs://, abfs://).
+        out: A folder, or a URI of an object store (s3://, gs://, az://).
         config: How to embed; or its fields as keywords.
 
     Returns:
