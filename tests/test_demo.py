@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from prolip import cli, demo
+from prolip.demo_config import DemoConfig
 from prolip.reports.page.build import REPORT_FILE, ReportPage
 from prolip.reports.page.components import HeadlineTile, PageHeader
 from prolip.training import recipes
@@ -201,23 +202,20 @@ def test_stopped_demo_is_resumed(empty_demo, monkeypatch):
 
 def test_command_passes_its_options(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(demo, "run_demo", lambda out, **options: calls.append((out, options)))
+    monkeypatch.setattr(demo, "run_demo", lambda out, config: calls.append((out, config)))
     out = ["--out", str(tmp_path)]
     cli.main(["demo", *out, "--seed", "3", "--samples", "500", "--overwrite", "--limit", "7"])
     cli.main(["demo", *out])
     assert calls == [
-        (tmp_path, {"seed": 3, "samples": 500, "overwrite": True, "limit": 7, "claims": None}),
-        (
-            tmp_path,
-            {"seed": 0, "samples": demo.SAMPLES, "overwrite": False, "limit": 500, "claims": None},
-        ),
+        (tmp_path, DemoConfig(seed=3, samples=500, overwrite=True, limit=7)),
+        (tmp_path, DemoConfig()),
     ]
 
 
 def test_recipe_takes_the_settings_of_the_demo(tmp_path):
     """The real recipe, which the other tests replace."""
     config = recipes.load_recipe("miniature").build_config(
-        {"samples": demo.SAMPLES, "seed": 3, "out": tmp_path / "run"}
+        {"samples": DemoConfig().samples, "seed": 3, "out": tmp_path / "run"}
     )
-    assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "run"))
+    assert (config.samples, config.seed, config.out) == (DemoConfig().samples, 3, str(tmp_path / "run"))
     assert config.objective == recipes.load_recipe("miniature").build_config().objective

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from prolip.checks import require_positive_int
+from prolip.configs import takes_config
 from prolip.console import make_console, make_table, print_tables
+from prolip.demo_config import DemoConfig
 from prolip.reports.page.build import REPORT_FILE, ReportPage, build_report
 from prolip.reports.page.config import ReportConfig
 from prolip.training import recipes
@@ -16,21 +17,12 @@ from prolip.training.config import TrainConfig
 from prolip.training.run_folder import MODEL, compare_configs, is_run, move_aside, read_config
 from prolip.training.trainer import train
 
-SAMPLES = 160_000
-"""Training samples: about four minutes on two idle cores."""
 LONGER_TRAINED = "scenes-tiny"
 """The model to compare with: the same recipe with nine times as many samples. It is part of the package."""
 
 
-def run_demo(
-    out: Path,
-    *,
-    seed: int = 0,
-    samples: int = SAMPLES,
-    overwrite: bool = False,
-    limit: int = 500,
-    claims: Path | None = None,
-) -> Path:
+@takes_config(DemoConfig)
+def run_demo(out: str | Path, config: DemoConfig) -> Path:
     """Train a small model, evaluate it and write its report.
 
     If `out` has the report of an earlier demo with the same settings, and the user agrees or can't be asked, nothing is
@@ -38,38 +30,31 @@ def run_demo(
 
     Args:
         out: Folder for the run (scenes-demo) and report.html.
-        seed: Seed of the initial weights and of the batches.
-        samples: Number of training samples.
-        overwrite: Train again without asking.
-        limit: Number of images per evaluation set.
-        claims: Claims table of the reproduction (table.json).
+        config: How to train and evaluate; or its fields as keywords.
 
     Returns:
         The path of the report.
 
     Raises:
-        ValueError: seed or samples are out of range.
+        ValueError: A field of the config is out of range.
         KeyboardInterrupt: Training was stopped; the same call resumes it.
     """
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be from 0 to 2^63 - 1, not {seed}")
-    require_positive_int(samples, "samples", maximum=2**40)
-    console = make_console()
-    out.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
-    values = {"samples": samples, "seed": seed, "out": out / "scenes-demo"}
-    config = recipes.load_recipe("miniature").build_config(values)
-    is_finished = _is_same_run(config) and (Path(config.out) / MODEL).is_dir()
-    if is_finished and not overwrite and (out / REPORT_FILE).is_file():
-        if _ask_to_show_existing(console, out):
-            return _print_path(console, out / REPORT_FILE)
+    console, folder, overwrite = make_console(), Path(out), config.overwrite
+    folder.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
+    values = {"samples": config.samples, "seed": config.seed, "out": folder / "scenes-demo"}
+    training = recipes.load_recipe("miniature").build_config(values)
+    is_finished = _is_same_run(training) and (Path(training.out) / MODEL).is_dir()
+    if is_finished and not overwrite and (folder / REPORT_FILE).is_file():
+        if _ask_to_show_existing(console, folder):
+            return _print_path(console, folder / REPORT_FILE)
         overwrite = True
     if overwrite or not is_finished:
-        _train_or_resume(console, config, overwrite)
+        _train_or_resume(console, training, overwrite)
     console.print("Evaluating it, an untrained model and one that was trained for longer ...")
     page = build_report(
-        config.out,
-        out / REPORT_FILE,
-        ReportConfig(claims=claims, limit=limit),
+        training.out,
+        folder / REPORT_FILE,
+        ReportConfig(claims=config.claims, limit=config.limit),
         compare=[(LONGER_TRAINED, LONGER_TRAINED)],
         command=["make", "demo"],
     )

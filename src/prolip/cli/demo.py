@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import arg
+from prolip.cli.options import Json
+from prolip.demo_config import DemoConfig
 
 
-def demo(
-    out: Path = Path("runs/demo"),
-    seed: int = 0,
-    samples: int | None = None,
-    overwrite: bool = False,
-    limit: int = 500,
-    claims: Path | None = None,
-) -> None:
+def demo(config: DemoConfig, out: Path = Path("runs/demo")) -> None:
     """Train a small ProLIP on procedural scenes, evaluate it, and write an HTML report.
 
     Example: prolip demo --out runs/demo --overwrite
@@ -25,27 +18,16 @@ def demo(
 
     Args:
         out: Folder for the run and the report.
-        seed: Seed of the initial weights and of the batches.
-        samples: Number of training samples. None: 160,000, about four minutes on two idle cores.
-        overwrite: Train again without asking; an earlier run is renamed, not deleted.
-        limit: Number of images per evaluation set.
-        claims: Claims table to show: the table.json that the reproduction writes.
     """
-    from prolip.demo import SAMPLES, run_demo
+    from prolip.demo import run_demo
 
-    run_demo(
-        out.expanduser(), seed=seed, samples=SAMPLES if samples is None else samples, overwrite=overwrite, limit=limit,
-        claims=claims,
-    )  # fmt: skip
+    run_demo(out.expanduser(), config)
 
 
-def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """Show installed packages, missing extras and the capabilities of this machine.
 
     Example: prolip doctor --json
-
-    Args:
-        as_json: Print JSON instead of a table.
     """
     from prolip.doctor import inspect_installation, list_advice, print_installation
 
