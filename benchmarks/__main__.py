@@ -98,6 +98,28 @@ def storage(
     _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
 
 
+def cache(
+    images: int = 20_000,
+    model: str = "scenes-tiny",
+    repeats: int = 5,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Time writing and reading the embedding cache against safetensors files with JSON, after embedding scenes.
+
+    Example: python -m benchmarks cache --images 2000
+
+    Args:
+        images: Number of scenes.
+        model: Model that embeds them.
+        repeats: Interleaved runs of each method; medians are reported.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import embedding_cache as bench
+
+    result = bench.run(images=images, model=model, repeats=repeats)
+    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+
+
 def train(
     sizes: tuple[str, ...] = ("miniature", "ViT-B-16-768"),
     batch: int | None = None,
@@ -221,6 +243,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "towers": towers,
     "data": data,
     "storage": storage,
+    "cache": cache,
     "train": train,
     "evaluate": evaluate,
     "search": search,

@@ -69,7 +69,7 @@ def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
     assert commands == {
         "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy",
-        "report scenes", "doctor",
+        "report scenes", "doctor", "cache",
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate background", "report page", "embed", "index", "search", "filter",
@@ -110,6 +110,11 @@ ROOMS = {
         "Augmentation", "ImagePreprocessing", "Tokenizer", "TokenizerConfig", "add_mask_token", "augment",
         "build_clip_tokenizer", "clean_text", "draw_patch_indices", "mask_tokens", "normalize", "preprocess",
         "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level",
+    },
+    "embeddings": {
+        "BaseEmbedder", "EmbedConfig", "Embedder", "EmbedderConfig", "EmbeddingCache", "EmbeddingDataset",
+        "EncodedImages", "ImageTransform", "LogitParameters", "PrecomputedEmbedder", "encode_images", "encode_texts",
+        "open_embedder", "read_gaussians", "read_mean_traces",
     },
     "evaluation": {
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "Mean", "PromptsConfig",
