@@ -41,6 +41,7 @@ bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md a
 	@$(BIN)/python -m benchmarks towers
 	@$(BIN)/python -m benchmarks data
 	@$(BIN)/python -m benchmarks train
+	@$(BIN)/python -m benchmarks checkpoints
 	@$(BIN)/python -m benchmarks evaluate --repeats 5
 	@$(BIN)/python -m benchmarks search
 	@$(BIN)/python -m benchmarks traverse

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import arg
@@ -143,6 +144,30 @@ def train(
     _print_json_or_tables(result, bench.print_result, as_json)
 
 
+def checkpoints(
+    size: str = "small",
+    batch: int = 4,
+    repeats: int = 15,
+    folder: Path | None = None,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Time how long saving a checkpoint stops training, in the background and blocking, against a plain copy.
+
+    Example: python -m benchmarks checkpoints --size miniature
+
+    Args:
+        size: A model size (docs/models.md).
+        batch: Samples per step.
+        repeats: Interleaved runs of each workload; medians are reported.
+        folder: Folder on the disk to write to. None: the system's temporary folder.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import checkpoints as bench
+
+    result = bench.run(size=size, batch=batch, repeats=repeats, folder=folder)
+    _print_json_or_tables(result, bench.print_result, as_json)
+
+
 def evaluate(
     scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
@@ -245,6 +270,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "storage": storage,
     "cache": cache,
     "train": train,
+    "checkpoints": checkpoints,
     "evaluate": evaluate,
     "search": search,
     "traverse": traverse,
