@@ -24,12 +24,23 @@ def test_help_has_an_example(command, capsys):
 
 
 def test_help_does_not_import_torch():
+    """The list of commands, and the options of each: their configs are in modules without torch."""
+    commands = [command for command in EVERY if command != ["train"]]  # recipes are modules of training
     code = (
         "import sys\nfrom prolip.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
+        f"for command in {commands!r}:\n"
+        "    try:\n        main([*command, '--help'])\n    except SystemExit:\n        pass\n"
+        "    assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules), command\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+def test_help_fits_on_two_screens(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    assert len(capsys.readouterr().out.splitlines()) <= 66
 
 
 def test_closed_pipe_is_no_error():

@@ -41,6 +41,8 @@ class Config(Base):
     """Draw it."""
     depth: Advanced[int] = 1
     """Depth."""
+    progress: Advanced[bool | None] = None
+    """Show progress."""
 
     def __post_init__(self):
         if self.size < 1:
@@ -75,6 +77,8 @@ def test_run_command_builds_the_config():
     assert received.pop() == ("x", Config(size=5, kind="b", draw=False, depth=2, names=("u", "v")), True)
     run_command(command, "prolip it", ["x"])
     assert received.pop() == ("x", Config(), False)
+    run_command(command, "prolip it", ["x", "--no-progress"])
+    assert received.pop() == ("x", Config(progress=False), False)
 
 
 def test_run_command_raises_the_error_of_the_config():

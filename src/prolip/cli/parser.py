@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from prolip.configs import ADVANCED, suggest
+from prolip.configs import ADVANCED, suggest, union_members
 
 if TYPE_CHECKING:
     from tyro.constructors import StructConstructorSpec, StructTypeInfo
@@ -44,12 +44,13 @@ class Option:
 
     @property
     def flags(self) -> list[str]:
-        """The words that set it: --batch-size; -k; of a boolean that is true by default also --no-figures."""
+        """The words that set it: --batch-size; -k; of a boolean that isn't false by default also --no-figures."""
         metadata = get_args(self.hint)[1:] if hasattr(self.hint, "__metadata__") else ()
         name = next((m.name for m in metadata if getattr(m, "name", None)), self.name).replace("_", "-")
         aliases = [alias for m in metadata for alias in getattr(m, "aliases", None) or ()]
         short = [f"-{name}"] if len(name) == 1 else []
-        return [f"--{name}", *short, *aliases, *([f"--no-{name}"] if self.default is True else [])]
+        can_be_negated = bool in union_members(_strip_annotations(self.hint)) and self.default is not False
+        return [f"--{name}", *short, *aliases, *([f"--no-{name}"] if can_be_negated else [])]
 
 
 def run_one_of(commands: Commands, prog: str, description: str, args: list[str]) -> None:
