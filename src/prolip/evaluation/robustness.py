@@ -6,7 +6,6 @@ After the paper's appendix "Uncertainty by image manipulation".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -61,11 +60,10 @@ def evaluate_robustness(
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
 
-    def measure(transform: ImageTransform | None) -> dict[str, Any]:
-        """The fields of `AccuracyUncertainty` of the transformed images; None: of the unchanged images."""
+    def measure(transform: ImageTransform | None) -> AccuracyUncertainty:
+        """Accuracy and uncertainty of the transformed images; None: of the unchanged images."""
         encoded = clean if transform is None else embedder.embed_images(data.source, transform)
-        labels = data.labels(encoded.metadata)
-        return _get_fields(measure_accuracy(encoded.images, labels, classes, config.rank_by))
+        return measure_accuracy(encoded.images, data.labels(encoded.metadata), classes, config.rank_by)
 
     return RobustnessResult(
         data=data.source.name,
@@ -73,11 +71,13 @@ def evaluate_robustness(
         num_bad=len(clean.errors),
         rank_by=config.rank_by,
         num_classes=len(classes),
-        clean=AccuracyUncertainty(**measure(None)),
-        occlusion=tuple(OcclusionRow(fraction=part, **measure(transform)) for part, transform in occlusions),
+        clean=measure(None),
+        occlusion=tuple(
+            OcclusionRow.extend(measure(occlusion), fraction=part) for part, occlusion in occlusions
+        ),
         corruptions={
             kind: tuple(
-                CorruptionRow(severity=severity, **measure(transform)) for severity, transform in levels
+                CorruptionRow.extend(measure(corruption), severity=level) for level, corruption in levels
             )
             for kind, levels in corruptions.items()
         },
@@ -105,11 +105,6 @@ def measure_accuracy(
         accuracy=Proportion.from_mean(correct.double().mean().item(), len(images)),
         uncertainty=Mean.from_values(uncertainty) if bool(uncertainty.any()) else None,
     )
-
-
-def _get_fields(measured: AccuracyUncertainty) -> dict[str, Any]:
-    """Its fields by name, for a row that has more."""
-    return {field.name: getattr(measured, field.name) for field in fields(measured)}
 
 
 def _make_attack(config: RobustnessConfig) -> PGDAttack | None:
@@ -149,7 +144,7 @@ def _evaluate_pgd(
     def measure(steps: int) -> PGDRow:
         """Accuracy and uncertainty after some steps."""
         measured = measure_accuracy(attacked[steps], labels[rows], classes, attack.metric)
-        return PGDRow(steps=steps, **_get_fields(measured))
+        return PGDRow.extend(measured, steps=steps)
 
     return PGDMetrics(
         n=len(rows), epsilon=attack.epsilon, step_size=attack.step_size, start=attack.start,

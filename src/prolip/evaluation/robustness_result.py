@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from rich.table import Table
 
@@ -22,6 +22,19 @@ class AccuracyUncertainty:
     """Images whose nearest class is the true one."""
     uncertainty: Mean | None
     """Mean uncertainty of the images; None for a deterministic model."""
+
+    @classmethod
+    def extend(cls, measured: AccuracyUncertainty, **perturbation: float) -> Self:
+        """A row of this class.
+
+        Args:
+            measured: Accuracy and uncertainty.
+            perturbation: The field that the row has beside these.
+
+        Returns:
+            The row.
+        """
+        return cls(accuracy=measured.accuracy, uncertainty=measured.uncertainty, **perturbation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +109,7 @@ class RobustnessResult(Result):
             )
             steps = ((str(row.steps), row) for row in self.pgd.rows)
             tables.append(_make_comparison_table(title, steps, paper_numbers.PGD))
-        tables += _make_corruption_tables(self)
+        tables += make_corruption_tables(self)
         if tables:
             tables[0].caption = describe_bad_samples(self.num_bad)
         return tables
@@ -120,10 +133,14 @@ def _make_comparison_table(
     return table
 
 
-def _make_corruption_tables(result: RobustnessResult) -> list[Table]:
-    """A table of accuracy by corruption and severity, and one of uncertainty unless the model is deterministic.
+def make_corruption_tables(result: RobustnessResult) -> list[Table]:
+    """Make a table of accuracy by corruption and severity, and one of uncertainty: both fit a narrow terminal.
 
-    Two tables, so that both fit a narrow terminal; [] without corruptions.
+    Args:
+        result: The result.
+
+    Returns:
+        The tables; that of uncertainty only if the model has it; [] without corruptions.
     """
     if not result.corruptions:
         return []

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import fields
 
 import pytest
 from PIL import Image
 
 from prolip.reports.page.build import build_claims_section, build_report, read_claims
+from prolip.reports.page.components import ClaimRow
 from prolip.reports.page.config import ReportConfig
 from tests.reports.page.parsed_page import ParsedPage
 from tests.reports.page.runs import LIMIT, SCENES, fresh_model, make_run
@@ -22,6 +24,7 @@ CLAIM = {
     "effect": 0.1,
 }
 EVIL = "<script>alert('x')</script> & a thing \u202ebackwards"
+CLAIM_FIELDS = [field.name for field in fields(ClaimRow)]
 FAST = ReportConfig(limit=LIMIT, controls=0)
 UNCERTAIN = {"plane", "extremes", "uncertainty", "hierarimgs"}
 
@@ -254,15 +257,19 @@ def test_missing_comparison_model_raises_before_the_evaluation(tmp_path, monkeyp
 
 def test_claims_section_counts_verdicts():
     verdicts = ("shown", "reversed", "shown", "not run")
-    section = build_claims_section([{"claim": "a", "verdict": verdict} for verdict in verdicts])
+    claims = [dict.fromkeys(CLAIM_FIELDS, "") | {"verdict": verdict} for verdict in verdicts]
+    section = build_claims_section([ClaimRow(**claim) for claim in claims])
     assert section.intro.startswith("4 claims: 2 shown, 1 reversed, 1 not run.")
     assert "not on the model of this page" in section.intro
     assert [row.sign for row in section.blocks[0].rows] == ["✓", "✗", "✓", "·"]
 
 
-def test_claims_section_ignores_unknown_keys():
-    claims = [{"claim": "a", "verdict": "shown", "paper": None, "effect": 0.5}]
-    (row,) = build_claims_section(claims).blocks[0].rows
+def test_read_claims_ignores_unknown_keys(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(
+        json.dumps({"claims": [{"claim": "a", "verdict": "shown", "paper": None, "effect": 0.5}]})
+    )
+    (row,) = read_claims(path)
     assert (row.claim, row.paper, row.ours) == ("a", "", "")
 
 

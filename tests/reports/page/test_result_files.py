@@ -35,7 +35,7 @@ def results(labeled):
     embedder = Embedder(model=fresh_model(), progress=False)
     data = open_labeled(labeled)
     scenes = Scenes("simple", length=8, size=32, seed=3)
-    robustness = RobustnessConfig(occluded=(0.0, 0.1), corruptions=(), pgd_steps=())
+    robustness = RobustnessConfig(occluded=(0.0, 0.1), corruptions=("jpeg",), severities=(1,), pgd_steps=())
     found = (
         evaluate_zeroshot(embedder, data),
         evaluate_retrieval(embedder, scenes),
@@ -76,6 +76,7 @@ def test_page_of_results_shows_their_numbers(results, tmp_path):
         format_percentage(results["retrieval"].csd.mean_r1),
     ]
     assert f"{100 * results['retrieval'].cosine.text_to_image.r5.value:.1f}" in page.text
+    assert "accuracy % by severity" in page.text
     assert "prolip report here" in page.text
     assert "prolip evaluate robustness" in page.text
 

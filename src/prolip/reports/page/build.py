@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from prolip.extras import import_extra
 from prolip.files import atomic_write, read_json
@@ -137,7 +136,8 @@ def _build_results_page(
     """Build the page of results that were written earlier. Nothing is evaluated."""
     results = collect_results(files)
     sections = list(_build_sections(open_inputs(results, config), results))
-    sections += build_table_sections(files, [section.id for section in sections])
+    shown = [section.id for section in sections] + (["prompts"] if results.prompts is not None else [])
+    sections += build_table_sections(files, shown)
     provenance = build_results_provenance(files, command)
     return build_results_header(files, build_tiles(results)), sections, provenance
 
@@ -179,14 +179,14 @@ def _build_sections(inputs: PageInputs, results: PageResults) -> Iterator[PageSe
         yield robustness.build_section(results.robustness, results.untrained_robustness)
 
 
-def read_claims(path: str | Path) -> list[dict[str, Any]]:
+def read_claims(path: str | Path) -> list[ClaimRow]:
     """Read the rows of a claims table.
 
     Args:
         path: table.json, as the reproduction writes it.
 
     Returns:
-        One dict per claim, with the fields of `ClaimRow` and possibly others.
+        The claims. A missing field is blank, other keys are ignored.
 
     Raises:
         ValueError, FileNotFoundError: The file is missing or has no list of claims.
@@ -197,23 +197,21 @@ def read_claims(path: str | Path) -> list[dict[str, Any]]:
             f'{path} has no list "claims". Pass the table.json that python -m reproduction writes '
             "(by default runs/reproduction/table.json)"
         )
-    return rows
+    names = [field.name for field in fields(ClaimRow)]
+    return [
+        ClaimRow(**{name: "" if row.get(name) is None else str(row[name]) for name in names}) for row in rows
+    ]
 
 
-def build_claims_section(claims: Sequence[Mapping[str, Any]]) -> PageSection:
+def build_claims_section(rows: Sequence[ClaimRow]) -> PageSection:
     """Build the section on the paper's claims, each with its verdict.
 
     Args:
-        claims: Rows with the fields of `ClaimRow`. A missing field is blank, other keys are ignored.
+        rows: The claims.
 
     Returns:
         The section.
     """
-    names = [field.name for field in fields(ClaimRow)]
-    rows = tuple(
-        ClaimRow(**{name: "" if row.get(name) is None else str(row[name]) for name in names})
-        for row in claims
-    )
     counts = Counter(row.verdict for row in rows)
     verdict_counts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICT_SIGNS if counts[verdict])
     summary = f"{len(rows)} claims: {verdict_counts}." if verdict_counts else f"{len(rows)} claims."
@@ -221,5 +219,5 @@ def build_claims_section(claims: Sequence[Mapping[str, Any]]) -> PageSection:
         id="claims",
         title="The paper's claims",
         intro=f"{summary} {CLAIMS_NOTE}",
-        blocks=[ClaimsBlock(rows=rows)],
+        blocks=[ClaimsBlock(rows=tuple(rows))],
     )

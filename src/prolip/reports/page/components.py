@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.table import Table
+
 VERDICT_SIGNS: dict[str, str] = {"shown": "✓", "not shown": "–", "reversed": "✗", "not run": "·"}
 """A sign in addition to the color of a verdict: not everyone sees colors."""
 
@@ -103,6 +105,24 @@ class TableBlock:
     description: str = ""
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def convert_table(table: Table) -> TableBlock:
+    """Make the block of a table for the terminal.
+
+    Args:
+        table: Table of a result.
+
+    Returns:
+        The same table for the page.
+    """
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    return TableBlock(
+        title=str(table.title or ""),
+        description=str(table.caption or ""),
+        headings=tuple(str(column.header) for column in table.columns),
+        rows=tuple(zip(*columns, strict=True)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

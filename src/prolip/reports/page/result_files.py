@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rich.table import Table
-
 from prolip.data.open import open_data
 from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import open_labeled
+from prolip.evaluation.hierarimgs import HierarImgsResult
+from prolip.evaluation.prompts import PromptsResult
 from prolip.evaluation.result import RESULT_TYPES, Result
 from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.files import read_json
-from prolip.reports.page.components import PageSection, TableBlock
+from prolip.reports.page.components import PageSection, convert_table
 from prolip.reports.page.config import ReportConfig
 from prolip.reports.page.inputs import PageInputs
 from prolip.reports.page.results import PageResults, make_headline
@@ -101,7 +101,10 @@ def collect_results(files: Sequence[ResultFile]) -> PageResults:
         headline=make_headline(zero_shot, retrieval, uncertainty),
         uncertainty=uncertainty,
         zero_shot=zero_shot,
+        # prompts have no section of their own, but a part of that on zero-shot classification
+        prompts=None if zero_shot is None else find_result(files, PromptsResult),
         robustness=find_result(files, RobustnessResult),
+        hierarimgs=find_result(files, HierarImgsResult),
     )
 
 
@@ -156,16 +159,5 @@ def build_table_sections(files: Sequence[ResultFile], shown: Sequence[str]) -> I
                 id=result.task,
                 title=result.task.capitalize(),
                 intro=f"Measured on {result.n:,} samples of {Path(result.data).name}.",
-                blocks=[_convert_table(table) for table in tables],
+                blocks=[convert_table(table) for table in tables],
             )
-
-
-def _convert_table(table: Table) -> TableBlock:
-    """The same table for the page."""
-    columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    return TableBlock(
-        title=str(table.title or ""),
-        description=str(table.caption or ""),
-        headings=tuple(str(column.header) for column in table.columns),
-        rows=tuple(zip(*columns, strict=True)),
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from PIL import Image
 
@@ -15,7 +14,6 @@ from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
 from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, RobustnessConfig, UncertaintyConfig
 from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
-from prolip.evaluation.strategies import StrategyConfig
 from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.evaluation.untrained import untrained_models
 from prolip.evaluation.zeroshot_result import ZeroShotResult

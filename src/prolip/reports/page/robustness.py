@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from prolip.evaluation.robustness_result import AccuracyUncertainty, RobustnessResult
+from prolip.evaluation.robustness_result import AccuracyUncertainty, RobustnessResult, make_corruption_tables
 from prolip.reports import robustness as plots
-from prolip.reports.page.components import PageFigure, PageSection
+from prolip.reports.page.components import PageFigure, PageSection, convert_table
 from prolip.reports.page.formatting import (
     NOT_LEARNED,
     REVERSED,
@@ -48,7 +48,8 @@ def build_section(result: RobustnessResult, untrained: Sequence[RobustnessResult
     intro = f"{result.num_classes} classes, {result.n:,} images"
     if pgd:
         intro += f"; PGD on {pgd.n} of them, at most {255 * pgd.epsilon:.3g}/255 per pixel value"
-    return PageSection(id="robustness", title="Robustness", intro=f"{intro}.", blocks=figures)
+    tables = [convert_table(table) for table in make_corruption_tables(result)]
+    return PageSection(id="robustness", title="Robustness", intro=f"{intro}.", blocks=[*figures, *tables])
 
 
 def _build_figures(

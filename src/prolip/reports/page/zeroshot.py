@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from prolip.data.sources.labeled import LabeledData
 from prolip.evaluation.metrics.confidence import Confidence
