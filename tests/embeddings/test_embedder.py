@@ -1,6 +1,8 @@
 """The Embedder: equal to the model's own embeddings, cached, resumed, and never stale."""
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,6 +19,7 @@ from prolip.embeddings.base_embedder import ImageTransform
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embedder import Embedder, encode_images, encode_texts
 from prolip.embeddings.identity import data_identity, model_identity
+from prolip.gaussian import Gaussian
 from prolip.preprocessing.tokenizer_builders import train_word_level
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset
@@ -451,3 +454,67 @@ def test_weights_are_hashed_once(nano, images_folder, tmp_path, monkeypatch):
     )
     embedder.embed_texts(["a thing"])
     assert len(named) == 1
+
+
+def test_without_pyarrow_nothing_is_cached_and_one_warning_says_why(nano, images_folder, tmp_path):
+    """In a process that has not imported it; evaluation without a cache must not need it either."""
+    nano.save_pretrained(tmp_path / "model")
+    code = f"""
+import logging, sys
+from pathlib import Path
+sys.modules["pyarrow"] = None  # as if it were not installed
+logging.basicConfig(format="%(message)s")
+import prolip
+from prolip.data.sources.folder import ImageFolder
+from prolip.embeddings import Embedder
+model, source = prolip.load({str(tmp_path / "model")!r}), ImageFolder({str(images_folder)!r}, captions=False)
+for cache in (None, Path({str(tmp_path / "cache")!r})):
+    embedder = Embedder(model=model.eval(), cache=cache, progress=False)
+    print(len(embedder.embed_images(source)), len(embedder.embed_texts(["a thing", "a star"])))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["10", "2"] * 2, done.stderr
+    assert done.stderr.count("Embeddings are not cached, because pyarrow is not installed") == 1
+    assert ".[data]" in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+def test_float64_embeddings_are_not_cached(nano, images_folder, tmp_path, caplog):
+    embedder = Embedder(model=nano.double(), cache=tmp_path / "cache", progress=False)
+    assert embedder.embed_texts(["a thing"]).mean.dtype == torch.float64
+    assert "float64" in caplog.text
+    assert not (tmp_path / "cache").exists()
+
+
+def test_embedder_has_the_numbers_of_its_model(nano, tmp_path):
+    embedder = Embedder(model=nano, cache=tmp_path, batch_size=7)
+    assert embedder.identity == model_identity(nano)
+    assert embedder.logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0))
+    assert embedder.has_uncertainty
+    assert embedder.tokenizer is nano.tokenizer
+    assert embedder.require_model("anything") is nano
+    other = embedder.with_model(nano)
+    assert (other.cache, other.batch_size) == (None, 7)
+    nano.tokenizer = None
+    with pytest.raises(ValueError, match="tokenizer"):
+        _ = embedder.tokenizer
+
+
+def test_cache_is_bounded_and_its_size_is_a_setting(nano, images_folder, tmp_path):
+    """The data set that was just written stays, others go."""
+    source = ImageFolder(images_folder, captions=False)
+    embedder = Embedder(model=nano, cache=tmp_path / "cache", cache_size=1, progress=False)
+    embedder.embed_images(source)
+    embedder.embed_texts(["a thing"])
+    assert [path.name[:6] for path in (tmp_path / "cache").glob("*/*")] == ["texts-"]
+
+
+def test_point_gaussians_are_cached(nano, images_folder, tmp_path, calls):
+    source = ImageFolder(images_folder, captions=False)
+    forward = nano.encode_image
+    nano.encode_image = lambda pixels: Gaussian.point(forward(pixels).mean)
+    first = encode_images(nano, source, cache=tmp_path / "cache")
+    again = encode_images(nano, source, cache=tmp_path / "cache")
+    assert sum(calls) == 10
+    assert same(first.images, again.images)
+    assert torch.isneginf(again.images.log_var).all()

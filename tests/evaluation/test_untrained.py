@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from prolip.evaluation.untrained import MAX_MODELS, make_untrained, untrained_models
+from prolip.embeddings import Embedder
+from prolip.evaluation.untrained import (
+    MAX_MODELS,
+    make_untrained,
+    untrained_embedders,
+    untrained_models,
+)
 from prolip.model.create import create
 
 
@@ -27,3 +33,16 @@ def test_controls_are_of_the_seeds_from_0(nano):
 def test_invalid_number_of_untrained_models_is_rejected_first(nano, count):
     with pytest.raises(ValueError, match="integer from 0 to 1000"):
         untrained_models(nano, count)
+
+
+def test_untrained_embedders_keep_settings_but_no_cache(nano, tmp_path):
+    embedder = Embedder(model=nano, cache=tmp_path, batch_size=3)
+    (one, two) = untrained_embedders(embedder, 2)
+    assert (one.cache, one.batch_size) == (None, 3)
+    assert torch.equal(two.model.image.positions, make_untrained(nano, 1).image.positions)
+    with pytest.raises(ValueError, match="-1"):
+        untrained_embedders(embedder, -1)
+
+
+def test_no_untrained_embedders_need_no_model():
+    assert not list(untrained_embedders(None, 0))

@@ -181,8 +181,13 @@ class Embedder(BaseEmbedder):
 
     @cached_property
     def _can_cache(self) -> bool:
-        """Whether there is a cache, and what it needs is installed. Logs a warning, once, if that is missing."""
+        """Whether there is a cache that can hold these embeddings. Logs a warning, once, if it can't."""
         if self.cache is None:
+            return False
+        if self.model.dtype == torch.float64:
+            log.warning(
+                "Embeddings are not cached, because the model has float64 weights: the cache is float32."
+            )
             return False
         if missing := missing_modules("data"):
             log.warning(
