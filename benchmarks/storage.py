@@ -32,7 +32,7 @@ SAMPLE_BYTES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class ReadingRate:
     """The speed of reading one shard in one way."""
 
     place: str
@@ -53,7 +53,7 @@ class StorageRates:
     """Size of the shard."""
     repeats: int
     """Interleaved runs of each method."""
-    rates: tuple[Rate, ...]
+    rates: tuple[ReadingRate, ...]
 
 
 def run(*, mebibytes: int = 64, repeats: int = 5, s3: str | None = None) -> StorageRates:
@@ -84,7 +84,7 @@ def run(*, mebibytes: int = 64, repeats: int = 5, s3: str | None = None) -> Stor
             seconds = _time_methods(places, num_samples, repeats)
         megabytes = shard.stat().st_size / 1e6
     rates = [
-        Rate(
+        ReadingRate(
             place=place, method=method, megabytes_per_second=megabytes / seconds[place, method],
             relative=seconds[place, next(iter(methods))] / seconds[place, method],
         )

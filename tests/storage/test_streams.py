@@ -6,6 +6,7 @@ Commands are tested with the tars that they print, in tests/data/sources/test_ta
 import multiprocessing
 import signal
 import socket
+import sys
 import time
 from types import SimpleNamespace
 from uuid import uuid4
@@ -13,6 +14,7 @@ from uuid import uuid4
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
+from prolip.extras import MissingExtraError
 from prolip.storage import BrokenStreamError, UnreachableError, open_storage, open_stream, streams
 from prolip.storage.http import resolve_hub_file
 from tests.storage.servers import CONTENT, USER, HttpHandler, run_server
@@ -268,6 +270,15 @@ def test_errors_of_the_hub_do_not_show_the_token(hub, name):
 
 
 # Object stores
+
+
+def test_missing_packages_and_settings_are_not_tried_again(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ValueError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        read("az://box/x")
+    monkeypatch.setitem(sys.modules, "pyarrow.fs", None)
+    with pytest.raises(MissingExtraError, match=r"\[data\]"):
+        read(f"s3://{uuid4()}/x")
 
 
 def test_object_that_hangs_is_unreachable(s3_server, short_stall, monkeypatch):

@@ -17,6 +17,7 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from types import FrameType
 from typing import Any
 
+from prolip.extras import MissingExtraError
 from prolip.storage.addresses import Address, parse_address, redact_secrets
 from prolip.storage.file_systems import open_file_system
 from prolip.storage.http import open_http, resolve_hub_file
@@ -66,6 +67,8 @@ def open_stream(location: str) -> Iterator[io.BufferedReader]:
     Raises:
         UnreachableError: If not one byte comes. Neither message has secrets.
         BrokenStreamError: On reading, if it breaks off.
+        MissingExtraError: Object stores need pyarrow, which is not installed.
+        ValueError: The address is not valid, or a setting of its object store is missing.
     """
     address = parse_address(location, "stream")
     openers: dict[str, Callable[[Address], Any]] = {
@@ -210,12 +213,14 @@ class _ObjectStream(_Stream):
             self._next += count
 
     def _wait(self, request: Future[Any]) -> Any:
-        """Wait for the result of a request; errors become those of this stream."""
+        """Wait for the result of a request; errors become those of this stream, unless a setting is wrong."""
         try:
             return request.result(STALL_SECONDS)
         except TimeoutError as error:
             message = str(error) if request.done() else f"no data for {STALL_SECONDS:g} s"
             raise self._make_error(message) from None
+        except (MissingExtraError, ValueError):  # a second try would not help
+            raise
         except Exception as error:
             raise self._make_error(f"{type(error).__name__}: {error}") from None
 
