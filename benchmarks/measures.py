@@ -59,14 +59,14 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
             f"torch.compile of {broadcast}",
         )
         works.append(partial(_compare_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
-    return run_all(works)
+    return run_comparisons(works)
 
 
-def run_all(works: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
+def run_comparisons(comparisons: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
     """Run benchmarks one after another under a progress bar."""
     results = []
-    with progress_bar("measuring", len(works), "benchmarks") as advance:
-        for work in works:
+    with progress_bar("measuring", len(comparisons), "benchmarks") as advance:
+        for work in comparisons:
             results.append(work())
             advance(1)
     return results
