@@ -17,7 +17,6 @@ from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, Robustnes
 from prolip.evaluation.corruptions import make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
-from prolip.evaluation.strategies import StrategyConfig
 from prolip.gaussian import Gaussian
 from prolip.zeroshot.prompts import embed_classes, embed_prompts
 from reproduction.evaluation_data import EvaluationData, has_variances, replace_with_constant_variance

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from prolip import scenes
+from prolip.data.sources.foreground import ForegroundImages
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import background, uncertainty
-from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.configs import BackgroundConfig, UncertaintyConfig
 from prolip.model.create import create
 from prolip.reports import figures
 from prolip.reports import uncertainty as report
@@ -108,21 +109,18 @@ def test_rank_is_rounded_down(result):
 def test_background_figures(model, tmp_path):
     write_dataset(tmp_path / "data", SceneDatasetSpec(image_size=32, num_test=8, num_train=1), progress=False)
     folder = tmp_path / "data" / "hierarimgs"
-    result = background.evaluate_background(
-        Embedder(model=model), folder / "instances.json", folder / "images", untrained=2, limit=7
-    )
+    data = ForegroundImages(folder / "instances.json", folder / "images", limit=7)
+    result = background.evaluate_background(Embedder(model=model), data, BackgroundConfig(controls=2))
     _, svg = report.save_background_figure(result, tmp_path / "background")
     text = svg_text(svg)
-    assert f"{result['model']['before']:.4f}" in text
+    assert f"{result.model.before:.4f}" in text
     assert "untrained 1" in text
-    assert f"{100 * result['model']['fraction_increased']:.0f} %" in text
-    _, svg = report.save_background_sheet(
-        result, folder / "instances.json", folder / "images", tmp_path / "sheet"
-    )
+    assert f"{100 * result.model.fraction_increased.value:.0f} %" in text
+    _, svg = report.save_background_sheet(result, data, tmp_path / "sheet")
     text = svg_text(svg)
-    for row in (*result["largest_increases"][:3], *result["largest_decreases"][:3]):
-        assert f"{result['before'][row]:.4f}" in text
-        assert f"{result['after'][row]:.4f}" in text
+    for row in (*result.largest_increases[:3], *result.largest_decreases[:3]):
+        assert f"{result.before[row]:.4f}" in text
+        assert f"{result.after[row]:.4f}" in text
     assert svg.read_text().count("<image") == 12
 
 

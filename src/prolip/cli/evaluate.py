@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from prolip.cli.common import CliEvaluationOptions
 from prolip.evaluation.configs import (
+    BackgroundConfig,
     HierarCapsConfig,
     HierarImgsConfig,
     PromptsConfig,
@@ -169,7 +170,7 @@ def hierarcaps(
 
         return hierarchy.save_hierarcaps_figure(result, folder / "hierarcaps")
 
-    options.write_results("hierarcaps", folder, result, evaluation.hierarcaps_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def hierarimgs(
@@ -183,7 +184,6 @@ def hierarimgs(
 
     Args:
         data: Folder that `prolip data hierarimgs` built.
-        controls: Number of untrained models of the same size that are evaluated too.
     """
     from prolip.data.sources.hierarimgs import read_hierarimgs
     from prolip.evaluation.hierarimgs import evaluate_hierarimgs
@@ -198,7 +198,7 @@ def hierarimgs(
 
         return hierarchy.save_hierarimgs_figures(result, images, folder)
 
-    options.write_results("hierarimgs", folder, result, evaluation.hierarimgs_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def robustness(
@@ -269,7 +269,7 @@ def prompts(
             *figures.save_prompt_histograms_figure(result, folder / "prompt-histograms"),
         ]
 
-    options.write_results("prompts", folder, result, evaluation.prompt_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 def uncertainty(
@@ -313,8 +313,8 @@ def background(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
     options: Annotated[CliEvaluationOptions, arg(name="")],
+    config: Annotated[BackgroundConfig, arg(name="")],
     limit: int | None = None,
-    controls: int = 3,
 ) -> None:
     """Uncertainty before and after all pixels but the annotated objects are blanked. Compared with untrained models.
 
@@ -324,14 +324,13 @@ def background(
         annotations: COCO instances, or a file in the same format.
         images: Folder of images.
         limit: Number of images, from the first. None: all.
-        controls: Number of untrained models of the same size that are evaluated too.
     """
-    from prolip.evaluation import background as evaluation
+    from prolip.data.sources.foreground import ForegroundImages
+    from prolip.evaluation.background import evaluate_background
 
     folder = options.make_folder(annotations)
-    result = evaluation.evaluate_background(
-        options.make_embedder(), annotations, images, limit=limit, untrained=controls
-    )
+    data = ForegroundImages(annotations, images, limit=limit)
+    result = evaluate_background(options.make_embedder(), data, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of the uncertainties and the sheet of examples; returns their paths."""
@@ -339,10 +338,10 @@ def background(
 
         return [
             *figures.save_background_figure(result, folder / "background"),
-            *figures.save_background_sheet(result, annotations, images, folder / "background-sheet"),
+            *figures.save_background_sheet(result, data, folder / "background-sheet"),
         ]
 
-    options.write_results("background", folder, result, evaluation.background_tables(result), draw)
+    options.write_result(folder, result, draw)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

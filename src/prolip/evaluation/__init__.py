@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prolip.evaluation.background import BackgroundResult as BackgroundResult
     from prolip.evaluation.background import evaluate_background as evaluate_background
+    from prolip.evaluation.configs import BackgroundConfig as BackgroundConfig
     from prolip.evaluation.configs import HierarCapsConfig as HierarCapsConfig
     from prolip.evaluation.configs import HierarImgsConfig as HierarImgsConfig
     from prolip.evaluation.configs import PromptsConfig as PromptsConfig
@@ -40,8 +42,9 @@ else:
     __getattr__, __dir__, __all__ = export_lazily(
         __name__,
         {
-            "background": ["evaluate_background"],
+            "background": ["BackgroundResult", "evaluate_background"],
             "configs": [
+                "BackgroundConfig",
                 "HierarCapsConfig",
                 "HierarImgsConfig",
                 "PromptsConfig",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
 from prolip.console import describe_bad_samples, format_number, make_table
-from prolip.data.config import WHITE
 from prolip.data.sources.foreground import ForegroundImages
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import paper_numbers
+from prolip.evaluation.configs import BackgroundConfig
+from prolip.evaluation.result import Mean, Proportion, Result
 from prolip.evaluation.uncertainty import require_uncertainty
 from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
@@ -23,60 +24,113 @@ NUM_EXAMPLES = 6
 """Images with the largest increase and decrease that the result lists."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BackgroundComparison:
+    """Images compared with their objects alone, by one model."""
+
+    n: int
+    """Number of images."""
+    before: float
+    """Mean uncertainty of the images."""
+    after: float
+    """Mean uncertainty of the objects alone."""
+    difference: Mean
+    """after - before, over images."""
+    fraction_increased: Proportion
+    """Fraction of images whose uncertainty increases."""
+    cosine: Mean
+    """Cosine of the means of an image and of its own objects."""
+    cosine_negatives: float | None
+    """Mean cosine of objects and other images; None for one image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackgroundResult(Result):
+    """Uncertainty with and without background; `n` is the number of images. `num_bad` of them could not be read."""
+
+    task: ClassVar[str] = "background"
+
+    canvas: int
+    """Gray level that replaces the background."""
+    foreground_fraction: float
+    """Mean fraction of the area that segments cover."""
+    indices: tuple[int, ...]
+    """Index of each image in its source."""
+    before: tuple[float, ...]
+    """Uncertainty of each image."""
+    after: tuple[float, ...]
+    """Uncertainty of its objects alone."""
+    model: BackgroundComparison
+    """The comparison by the model."""
+    untrained: tuple[BackgroundComparison, ...]
+    """The comparison by each untrained model: what blanking does without any training."""
+    largest_increases: tuple[int, ...]
+    """Rows of the images whose uncertainty rises most, the largest rise first."""
+    largest_decreases: tuple[int, ...]
+    """Rows of the images whose uncertainty falls most, the largest fall first."""
+
+    def tables(self) -> list[Table]:
+        """One table: the model, untrained models, the paper's one image."""
+        foreground = f"{100 * self.foreground_fraction:.0f} % of the area is foreground"
+        title = f"Background removed: {self.n:,} images, {foreground}"
+        headings = ("uncertainty before", "after", "fraction increased", "cosine, own image", "other images")
+        table = make_table(title, [""], headings, caption=describe_bad_samples(self.num_bad))
+        rows = {"this model": self.model}
+        rows |= {f"untrained, seed {seed}": values for seed, values in enumerate(self.untrained)}
+        for name, row in rows.items():
+            numbers = (
+                row.before, row.after, row.fraction_increased.value, row.cosine.value, row.cosine_negatives
+            )  # fmt: skip
+            table.add_row(name, *map(format_number, numbers))
+        table.add_row(
+            "paper, one image", *map(format_number, (*paper_numbers.BACKGROUND_REMOVED, None, None, None))
+        )
+        return [table]
+
+
 def evaluate_background(
-    embedder: BaseEmbedder,
-    annotations: str | Path,
-    images: str | Path,
-    *,
-    canvas: int = WHITE,
-    limit: int | None = None,
-    untrained: int = 3,
-) -> dict[str, Any]:
+    embedder: BaseEmbedder, data: ForegroundImages, config: BackgroundConfig | None = None
+) -> BackgroundResult:
     """Compare the uncertainty of images with and without their background, for a model and for untrained ones.
 
     Args:
-        embedder: The model, and how to embed with it.
-        annotations: COCO's instances JSON, or one like it.
-        images: The folder of images.
-        canvas: Gray level (0 to 255) that replaces the background.
-        limit: Use only this many images, the first ones; None: all.
-        untrained: Number of untrained models, with the seeds 0, 1, ...; they show what blanking does without any
-            training. Their embeddings are not cached.
+        embedder: The model, and how to embed with it. Embeddings of untrained models are not cached.
+        data: Images with annotated objects; its canvas does not matter.
+        config: The options; None: the defaults.
 
     Returns:
-        data, canvas;
-        bad: number of images that could not be read with or without background;
-        foreground_fraction: mean fraction of the area that segments cover;
-        indices (of the images in the source), before and after (uncertainty of each image);
-        model and untrained [...]: `compare_backgrounds` of the model and of each untrained one; paper {before, after};
-        largest_increases and largest_decreases: rows of the images whose uncertainty changes most.
+        The result.
+
+    Raises:
+        ValueError: The model is deterministic, or no image could be read.
     """
+    config = config or BackgroundConfig()
     require_uncertainty(embedder)
-    controls = untrained_embedders(embedder, untrained)  # checks the number before any work
-    sources = [ForegroundImages(annotations, images, canvas=level, limit=limit) for level in (None, canvas)]
+    controls = untrained_embedders(embedder, config.controls)  # checks the number before any work
+    sources = [data.with_canvas(canvas) for canvas in (None, config.canvas)]
     originals, objects, area, indices = _embed_with_and_without_background(embedder, sources)
     before, after = originals.uncertainty.double(), objects.uncertainty.double()
     order = (after - before).argsort(stable=True)
-    return {
-        "data": str(annotations),
-        "canvas": canvas,
-        "bad": len(sources[0]) - len(indices),
-        "foreground_fraction": float(area.mean()),
-        "indices": indices.tolist(),
-        "before": before.tolist(),
-        "after": after.tolist(),
-        "model": compare_backgrounds(originals, objects),
-        "untrained": [
+    return BackgroundResult(
+        data=str(data.path),
+        n=len(indices),
+        num_bad=len(data) - len(indices),
+        canvas=config.canvas,
+        foreground_fraction=float(area.mean()),
+        indices=tuple(indices.tolist()),
+        before=tuple(before.tolist()),
+        after=tuple(after.tolist()),
+        model=compare_backgrounds(originals, objects),
+        untrained=tuple(
             compare_backgrounds(*_embed_with_and_without_background(control, sources)[:2])
             for control in controls
-        ],
-        "paper": dict(zip(("before", "after"), paper_numbers.BACKGROUND_REMOVED, strict=True)),
-        "largest_increases": order.flip(0)[:NUM_EXAMPLES].tolist(),
-        "largest_decreases": order[:NUM_EXAMPLES].tolist(),
-    }
+        ),
+        largest_increases=tuple(order.flip(0)[:NUM_EXAMPLES].tolist()),
+        largest_decreases=tuple(order[:NUM_EXAMPLES].tolist()),
+    )
 
 
-def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any]:
+def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> BackgroundComparison:
     """Compare images with their objects alone.
 
     Args:
@@ -84,26 +138,22 @@ def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any
         objects: The same images without background, (N, D).
 
     Returns:
-        images: N.
-        before, after, difference: mean uncertainty of the originals and of the objects, and mean of their difference.
-        fraction_increased: fraction of images whose uncertainty increases.
-        cosine: mean cosine of an original and its own objects (of the means of their Gaussians).
-        cosine_negatives: mean cosine of objects and the originals of other images; None for one image.
+        The comparison.
     """
     before, after = originals.uncertainty.double(), objects.uncertainty.double()
     # means have unit length, so dot products are cosines
     own = (originals.mean.double() * objects.mean.double()).sum(-1)
     count = len(own)
     total = originals.mean.double().sum(0) @ objects.mean.double().sum(0)  # the sum over all N x N pairs
-    return {
-        "images": count,
-        "before": float(before.mean()),
-        "after": float(after.mean()),
-        "difference": float((after - before).mean()),
-        "fraction_increased": float((after > before).double().mean()),
-        "cosine": float(own.mean()),
-        "cosine_negatives": float((total - own.sum()) / (count * (count - 1))) if count > 1 else None,
-    }
+    return BackgroundComparison(
+        n=count,
+        before=float(before.mean()),
+        after=float(after.mean()),
+        difference=Mean.from_values(after - before),
+        fraction_increased=Proportion.from_mean(float((after > before).double().mean()), count),
+        cosine=Mean.from_values(own),
+        cosine_negatives=float((total - own.sum()) / (count * (count - 1))) if count > 1 else None,
+    )
 
 
 def _embed_with_and_without_background(
@@ -133,27 +183,3 @@ def _embed_with_and_without_background(
         area,
         originals.indices[original_rows],
     )
-
-
-def background_tables(result: dict[str, Any]) -> list[Table]:
-    """Make the table of a background evaluation: the model, untrained models, the paper's one image.
-
-    Args:
-        result: What `evaluate_background` returned.
-
-    Returns:
-        One table.
-    """
-    keys = ("before", "after", "fraction_increased", "cosine", "cosine_negatives")
-    title = (
-        f"Background removed: {result['model']['images']:,} images, "
-        f"{100 * result['foreground_fraction']:.0f} % of the area is foreground"
-    )
-    headings = ("uncertainty before", "after", "fraction increased", "cosine, own image", "other images")
-    table = make_table(title, [""], headings, caption=describe_bad_samples(result["bad"]))
-    rows = [("this model", result["model"])]
-    rows += [(f"untrained, seed {seed}", values) for seed, values in enumerate(result["untrained"])]
-    for name, values in rows:
-        table.add_row(name, *(format_number(values[key]) for key in keys))
-    table.add_row("paper, one image", *(format_number(result["paper"].get(key)) for key in keys))
-    return [table]

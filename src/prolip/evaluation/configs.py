@@ -179,6 +179,16 @@ class PromptsConfig:
         require_seed(self.seed)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BackgroundConfig:
+    """Images with and without their background: see `prolip.evaluation.background`."""
+
+    canvas: int = 255
+    """Gray level, 0 to 255, that replaces the background."""
+    controls: int = 3
+    """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+
+
 def require_seed(seed: int) -> int:
     """Check the seed of an evaluation.
 

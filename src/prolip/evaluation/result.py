@@ -22,6 +22,7 @@ Z_95 = 1.959963984540054
 """97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
 
 RESULT_TYPES: dict[str, str] = {
+    "background": "prolip.evaluation.background:BackgroundResult",
     "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
     "prompts": "prolip.evaluation.prompts:PromptsResult",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from prolip.console import format_number
 from prolip.data.source import Source
 from prolip.data.sources.foreground import ForegroundImages
+from prolip.evaluation.background import BackgroundResult
 from prolip.evaluation.examples import UncertaintyExample
 from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.reports import figures, sheets
@@ -89,13 +90,13 @@ def save_uncertainty_sheets(result: UncertaintyResult, source: Source, folder: P
     ]
 
 
-def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_background_figure(result: BackgroundResult, out: Path) -> list[Path]:
     """Save a figure of uncertainty before and after blanking the background, image by image.
 
     A second panel shows the fraction of images whose uncertainty rises, also of untrained models.
 
     Args:
-        result: Result of `evaluate_background`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
@@ -109,30 +110,27 @@ def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def save_background_sheet(
-    result: Mapping[str, Any], annotations: Path, images: Path, out: Path
-) -> list[Path]:
+def save_background_sheet(result: BackgroundResult, data: ForegroundImages, out: Path) -> list[Path]:
     """Save a sheet of the images whose uncertainty changes most, each with and without its background.
 
     Args:
-        result: Result of `evaluate_background`.
-        annotations: COCO instances, the file of the evaluation.
-        images: Folder of its images, which are read again.
+        result: The result.
+        data: The data of the result; its images are read again.
         out: Path without suffix.
 
     Returns:
         Paths of the PNG and the SVG.
     """
-    sources = [ForegroundImages(annotations, images, canvas=canvas) for canvas in (None, result["canvas"])]
+    shown = ((data.with_canvas(None), result.before), (data.with_canvas(result.canvas), result.after))
     groups = []
-    for title, rows in (("rises", result["largest_increases"]), ("falls", result["largest_decreases"])):
+    for title, rows in (("rises", result.largest_increases), ("falls", result.largest_decreases)):
         items = [
             SheetItem(
-                image=read_sample_image(source, result["indices"][row]),
-                notes=(f"uncertainty {result[when][row]:.4f}",),
+                image=read_sample_image(source, result.indices[row]),
+                notes=(f"uncertainty {uncertainties[row]:.4f}",),
             )
             for row in rows[:3]
-            for source, when in zip(sources, ("before", "after"), strict=True)
+            for source, uncertainties in shown
         ]
         groups.append(SheetGroup(title=f"Uncertainty {title} most without the background", items=items))
     return sheets.save_image_sheet(out, groups)
@@ -342,30 +340,29 @@ def draw_regression(axes: Any, result: UncertaintyResult) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
+def _draw_before_after(axes: Any, result: BackgroundResult) -> None:
     """Draw the uncertainty of each image without its background against that before, and the means."""
-    before, after = np.array(result["before"]), np.array(result["after"])
+    before, after = np.array(result.before), np.array(result.after)
     ends = [min(before.min(), after.min()), max(before.max(), after.max())]
     axes.plot(ends, ends, color=figures.GRAY, linewidth=0.8)
     axes.scatter(before, after, s=10, alpha=0.5, color=figures.BLUE, linewidth=0, rasterized=True)
-    mean = result["model"]
-    axes.plot(mean["before"], mean["after"], "o", color=figures.ORANGE, markersize=7,
-              label=f"mean {mean['before']:.4f} → {mean['after']:.4f}")  # fmt: skip
+    mean = result.model
+    axes.plot(mean.before, mean.after, "o", color=figures.ORANGE, markersize=7,
+              label=f"mean {mean.before:.4f} → {mean.after:.4f}")  # fmt: skip
     axes.set(title="Background removed", xlabel="uncertainty before", ylabel="after")
     axes.set_aspect("equal", adjustable="datalim")
     axes.locator_params(nbins=5)
     axes.legend(loc="upper left")
 
 
-def _draw_fraction_increased(axes: Any, result: Mapping[str, Any]) -> None:
+def _draw_fraction_increased(axes: Any, result: BackgroundResult) -> None:
     """Draw the fraction of images whose uncertainty rises without their background: this model and untrained ones."""
-    rows = [("this model", result["model"], figures.BLUE)]
+    rows = [("this model", result.model, figures.BLUE)]
     rows += [
-        (f"untrained {seed}", result_of_model, figures.GRAY)
-        for seed, result_of_model in enumerate(result["untrained"])
+        (f"untrained {seed}", comparison, figures.GRAY) for seed, comparison in enumerate(result.untrained)
     ]
-    for position, (_, result_of_model, color) in enumerate(rows):
-        fraction = result_of_model["fraction_increased"]
+    for position, (_, comparison, color) in enumerate(rows):
+        fraction = comparison.fraction_increased.value
         axes.barh(position, fraction, 0.6, color=color)
         axes.text(fraction + 0.01, position, f"{100 * fraction:.0f} %", va="center")
     axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")

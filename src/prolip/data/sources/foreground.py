@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,7 @@ class ForegroundImages(SingleChunkSource):
         limit: int | None = None,
     ) -> None:
         self.path, self.images, self.canvas = Path(annotations), Path(images), canvas
-        if canvas is not None and (not isinstance(canvas, int) or not 0 <= canvas <= 255):
-            raise ValueError(f"canvas must be a gray level from 0 to 255, not {canvas!r}")
+        _require_canvas(canvas)
         if limit is not None:
             require_positive_int(limit, "limit", maximum=2**40)
         if not self.images.is_dir():
@@ -59,6 +59,20 @@ class ForegroundImages(SingleChunkSource):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def with_canvas(self, canvas: int | None) -> ForegroundImages:
+        """The same images with another canvas.
+
+        Args:
+            canvas: See the class.
+
+        Returns:
+            A new source; the annotations are not read again.
+        """
+        _require_canvas(canvas)
+        other = copy(self)
+        other.canvas = canvas
+        return other
 
     def read(self, index: int) -> Sample:
         """Read a sample, as `Source.read`; `extra["object_fraction"]` is the fraction of its area in segments."""
@@ -98,6 +112,12 @@ class ForegroundImages(SingleChunkSource):
         if not union.any():
             raise BadSampleError("unreadable image", location, "the segments have no pixels")
         return union
+
+
+def _require_canvas(canvas: int | None) -> None:
+    """Raise ValueError unless this is None or a gray level."""
+    if canvas is not None and (not isinstance(canvas, int) or not 0 <= canvas <= 255):
+        raise ValueError(f"canvas must be a gray level from 0 to 255, not {canvas!r}")
 
 
 def occlude_center(image: Image.Image, fraction: float, level: int = GRAY) -> Image.Image:
