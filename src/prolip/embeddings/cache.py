@@ -187,7 +187,10 @@ class EmbeddingCache:
                 yield cached
             finally:
                 if cached.written:
-                    self.shrink(limit)
+                    with suppress(
+                        OSError
+                    ):  # the embeddings are needed now; the next run removes what is too much
+                        self.shrink(limit)
 
     def list_entries(self) -> list[CacheEntry]:
         """All data sets of the cache, the least recently used first."""

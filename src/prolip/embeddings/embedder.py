@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -167,17 +167,15 @@ class Embedder(BaseEmbedder):
     def _open_cached(self, name: str, header: DatasetHeader) -> Iterator[CachedDataset | None]:
         """A data set of the cache, open; None, with a warning, if it can't be created."""
         assert self.cache is not None  # `_can_cache`
-        opened = EmbeddingCache(folder=self.cache, max_size=self.cache_size).open(name, header)
-        try:
-            cached = opened.__enter__()
-        except OSError as error:
-            _warn_not_cached(error)
-            yield None
-            return
-        try:
+        cached: CachedDataset | None = None
+        with ExitStack() as stack:
+            try:
+                cached = stack.enter_context(
+                    EmbeddingCache(folder=self.cache, max_size=self.cache_size).open(name, header)
+                )
+            except OSError as error:
+                _warn_not_cached(error)
             yield cached
-        finally:
-            opened.__exit__(None, None, None)
 
     @cached_property
     def _can_cache(self) -> bool:
