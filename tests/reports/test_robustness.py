@@ -15,7 +15,6 @@ from prolip.reports import robustness
 from tests.reports.svg import svg_text
 
 
-
 def measured(accuracy, uncertainty):
     return {
         "accuracy": Proportion.from_mean(accuracy, 20),
