@@ -130,3 +130,13 @@ def test_flags_of_all_commands_have_one_type():
                 }
                 found.setdefault(flag, {}).setdefault(frozenset(words), []).append(name)
     assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_misspelt_flag_of_any_command_gets_its_name(name):
+    for option in iter_flat_options(COMMANDS[name]):
+        flag = option.flags[0]
+        if len(flag) > 6:
+            misspelt = flag[:-2] + flag[-1] + flag[-2] + "x"
+            with pytest.raises(ValueError, match=f"did you mean {flag}"):
+                run_command(COMMANDS[name], f"prolip {name}", [misspelt, "1"])

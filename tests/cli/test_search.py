@@ -7,8 +7,11 @@ from PIL import Image
 
 from prolip.cli import COMMANDS
 from prolip.cli.parser import run_command
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
+from prolip.retrieval.index.build import index
 from prolip.retrieval.index.database import Database
+from prolip.retrieval.response import search
 
 
 def prolip(name, *words):
@@ -81,3 +84,31 @@ def test_search_needs_either_text_or_image(folder, words):
 def test_search_without_database_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no database"):
         prolip("search", tmp_path / "none", "a star")
+
+
+def test_search_function_and_command_find_the_same(folder, tmp_path, capsys):
+    found = search(folder / "db", "a red circle", k=3, modality="image", device="cpu")
+    prolip("search", folder / "db", "a red circle", "-k", "3", "--modality", "image", "--json")
+    assert json.loads(capsys.readouterr().out) == json.loads(found.to_json())
+    assert (found.query, found.query_modality, len(found.hits)) == ("a red circle", "text", 3)
+
+
+def test_search_takes_an_image_by_path_or_value(folder, tmp_path):
+    image, database = Image.new("RGB", (48, 48), "red"), Database.open(folder / "db")
+    image.save(tmp_path / "red.png")
+    by_path, by_value = (search(database, query, k=5) for query in (tmp_path / "red.png", image))
+    assert by_path.query_modality == by_value.query_modality == "image"
+    assert by_path.hits.column("id") == by_value.hits.column("id")
+    query = search(database, "a red circle", k=90, modality="image")
+    included = search(database, "a red circle", k=90, modality="image", only_included=True)
+    assert 0 < len(included.hits) < len(query.hits)
+    assert set(included.hits.column("id")) <= set(query.hits.column("id"))
+
+
+def test_index_takes_one_or_several_data_sets_or_their_paths(folder, tmp_path):
+    a, b = (EmbeddingDataset.open(folder / name) for name in "ab")
+    one, several = index(folder / "a", tmp_path / "one"), index([str(folder / "a"), b], tmp_path / "several")
+    assert (one.rows, several.rows) == (len(a), len(a) + len(b))
+    assert json.loads(one.to_json())["rows"] == one.rows
+    with pytest.raises(TypeError, match="did you mean recall"):
+        index(a, tmp_path / "one", recal=0.9)
