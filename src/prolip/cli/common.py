@@ -163,20 +163,3 @@ def make_folder_name(path: str | Path) -> str:
     parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
     name = "-".join(parts[-2:])
     return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
-
-
-def require_seed(seed: int) -> int:
-    """Check a seed of the command line.
-
-    Args:
-        seed: From 0 to 2^32 - 1.
-
-    Returns:
-        The seed.
-
-    Raises:
-        ValueError: It is out of range.
-    """
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
-    return seed

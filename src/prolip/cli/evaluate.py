@@ -17,6 +17,7 @@ from prolip.evaluation.configs import (
     PromptsConfig,
     RetrievalConfig,
     RobustnessConfig,
+    SuiteConfig,
     UncertaintyConfig,
     ZeroShotConfig,
 )
@@ -29,8 +30,8 @@ RankBy = Literal["csd", "cosine"]
 
 def zeroshot(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[ZeroShotConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: ZeroShotConfig,
     classes: Path | None = None,
     templates: Path | None = None,
     ood: str | None = None,
@@ -69,8 +70,8 @@ def zeroshot(
 
 def retrieval(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[RetrievalConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: RetrievalConfig,
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
 ) -> None:
@@ -101,9 +102,8 @@ def retrieval(
 
 def suite(
     data: Path,
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    tasks: tuple[str, ...] | None = None,
-    rank_by: RankBy = "csd",
+    options: CliEvaluationOptions,
+    config: Annotated[SuiteConfig, arg(name="")],
     templates: Path | None = None,
 ) -> None:
     """The 38 tasks of DataComp: one JSON line per task, the paper's five columns, and its rows for comparison.
@@ -114,19 +114,15 @@ def suite(
 
     Args:
         data: Folder with wds_imagenet1k_test and the other tasks.
-        tasks: Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: all 38; missing ones are reported.
-        rank_by: Nearest by CSD, or by the cosine of the means.
         templates: Text file of templates with {c}, for all classification tasks, instead of their own.
     """
-    from prolip.evaluation.suite import run as evaluation
-    from prolip.evaluation.suite import table
+    from prolip.evaluation.suite.run import evaluate_suite
 
-    folder = options.make_folder(data, rank_by)
-    lines = evaluation.evaluate_suite(
-        options.make_embedder(), data.expanduser(), folder, tasks=tasks, metric=rank_by,
-        templates=_read_templates(templates), report=lambda text: print(text, file=sys.stderr),
+    folder = options.make_folder(data, config.rank_by)
+    result = evaluate_suite(
+        options.make_embedder(), data.expanduser(), folder, config, templates=_read_templates(templates),
+        report=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    result = table.suite_to_json(lines)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of the tasks; returns its paths."""
@@ -134,8 +130,8 @@ def suite(
 
         return figures.save_suite_figure(result, folder / "suite")
 
-    options.write_results("suite", folder, result, table.suite_tables(lines), draw)
-    if failed := evaluation.list_failures(lines):
+    options.write_result(folder, result, draw)
+    if failed := result.list_failures():
         print(
             f"prolip: {len(failed)} tasks failed; the same command tries them again: {', '.join(failed)}",
             file=sys.stderr,
@@ -145,8 +141,8 @@ def suite(
 
 def hierarcaps(
     data: Annotated[Positional[Path], arg(metavar="CSV")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[HierarCapsConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: HierarCapsConfig,
     images: Path | None = None,
 ) -> None:
     """HierarCaps: is the more general caption the more uncertain one? Traversal with all roots.
@@ -175,8 +171,8 @@ def hierarcaps(
 
 def hierarimgs(
     data: Annotated[Positional[Path], arg(metavar="FOLDER")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[HierarImgsConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: HierarImgsConfig,
 ) -> None:
     """HierarImgs: does an image with fewer segments include the complete one? Compared with untrained models.
 
@@ -203,8 +199,8 @@ def hierarimgs(
 
 def robustness(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[RobustnessConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: RobustnessConfig,
     classes: Path | None = None,
     templates: Path | None = None,
 ) -> None:
@@ -233,8 +229,8 @@ def robustness(
 
 def prompts(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[PromptsConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: PromptsConfig,
     train: Path | None = None,
     classes: Path | None = None,
     templates: Path | None = None,
@@ -274,8 +270,8 @@ def prompts(
 
 def uncertainty(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[UncertaintyConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: UncertaintyConfig,
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
 ) -> None:
@@ -312,8 +308,8 @@ def uncertainty(
 def background(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
-    options: Annotated[CliEvaluationOptions, arg(name="")],
-    config: Annotated[BackgroundConfig, arg(name="")],
+    options: CliEvaluationOptions,
+    config: BackgroundConfig,
     limit: int | None = None,
 ) -> None:
     """Uncertainty before and after all pixels but the annotated objects are blanked. Compared with untrained models.
