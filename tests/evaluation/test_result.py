@@ -84,7 +84,11 @@ def test_result_of_an_unknown_task_names_the_known_ones(toy):
 def test_read_results_ignores_other_files(toy, tmp_path):
     (tmp_path / "toy.json").write_text(json.dumps({"model": "m", "result": toy.to_dict()}))
     (tmp_path / "other.json").write_text('{"model": "m"}')
+    (tmp_path / "list.json").write_text("[]")
     assert read_results(tmp_path) == {"toy": toy}
+    (tmp_path / "toy.json").write_text('{"model": "m"}')
+    with pytest.raises(ValueError, match=r"toy\.json.*no task"):
+        read_results(tmp_path)
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

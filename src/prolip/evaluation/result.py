@@ -27,6 +27,7 @@ RESULT_TYPES: dict[str, str] = {
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
     "prompts": "prolip.evaluation.prompts:PromptsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
+    "suite": "prolip.evaluation.suite.table:SuiteResult",
     "robustness": "prolip.evaluation.robustness_result:RobustnessResult",
     "uncertainty": "prolip.evaluation.uncertainty:UncertaintyResult",
     "zeroshot": "prolip.evaluation.zeroshot_result:ZeroShotResult",
@@ -199,7 +200,7 @@ class Result:
             )
         rest = {key: value for key, value in values.items() if key not in ("task", "version")}
         result: Self = build_dataclass(kind, rest, name)
-        _check_types(result)
+        check_field_types(result)
         return result
 
 
@@ -210,20 +211,15 @@ def read_results(folder: Path) -> dict[str, Result]:
         folder: Folder with TASK.json files.
 
     Returns:
-        Results by task; other JSON files are ignored.
+        Results by task; files of other names are ignored.
 
     Raises:
         ValueError: A result is damaged or of another version.
     """
     results = {}
     for path in sorted(folder.glob("*.json")):
-        content = read_json(path)
-        if (
-            isinstance(content, dict)
-            and isinstance(content.get("result"), dict)
-            and "task" in content["result"]
-        ):
-            result = Result.from_dict(content["result"], str(path))
+        if path.stem in RESULT_TYPES:
+            result = Result.from_dict(read_json(path).get("result"), str(path))
             results[result.task] = result
     return results
 
@@ -237,15 +233,22 @@ def _import_result_type(task: str, name: str) -> type[Any]:
     return kind
 
 
-def _check_types(value: object) -> None:
-    """Check the field types of a dataclass and of all dataclasses inside it; ValueError names the field."""
+def check_field_types(value: object) -> None:
+    """Check the field types of a dataclass and of all dataclasses inside it.
+
+    Args:
+        value: The dataclass instance; tuples and dicts of them are checked too.
+
+    Raises:
+        ValueError: A field has a value of another type; the message names it.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         require_field_types(value)
         for field in fields(value):
-            _check_types(getattr(value, field.name))
+            check_field_types(getattr(value, field.name))
     elif isinstance(value, tuple):
         for member in value:
-            _check_types(member)
+            check_field_types(member)
     elif isinstance(value, dict):
         for member in value.values():
-            _check_types(member)
+            check_field_types(member)
