@@ -59,7 +59,7 @@ def _evaluate() -> None:
 
 
 def _report() -> None:
-    """Write the HTML page of a run (prolip report RUN) or a figure. See prolip report --help.
+    """Write the HTML page of a run or of results (prolip report FOLDER), or a figure. See prolip report --help.
 
     Example: prolip report runs/miniature
     """

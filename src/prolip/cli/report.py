@@ -1,4 +1,4 @@
-"""`prolip report ...`: the HTML page of a run, and figures."""
+"""`prolip report ...`: the HTML page of a run or of results, and figures."""
 
 from __future__ import annotations
 

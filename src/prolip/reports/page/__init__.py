@@ -1,1 +1,1 @@
-"""The HTML page of a training run: `build.build_report`."""
+"""The HTML page of a training run or of results: `build.build_report`."""
