@@ -117,7 +117,7 @@ ROOMS = {
         "open_embedder", "read_gaussians", "read_mean_traces",
     },
     "evaluation": {
-        "BackgroundConfig", "BackgroundResult",
+        "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "Mean", "PromptsConfig",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",

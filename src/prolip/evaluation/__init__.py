@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prolip.evaluation.configs import PromptsConfig as PromptsConfig
     from prolip.evaluation.configs import RetrievalConfig as RetrievalConfig
     from prolip.evaluation.configs import RobustnessConfig as RobustnessConfig
+    from prolip.evaluation.configs import SuiteConfig as SuiteConfig
     from prolip.evaluation.configs import UncertaintyConfig as UncertaintyConfig
     from prolip.evaluation.configs import ZeroShotConfig as ZeroShotConfig
     from prolip.evaluation.hierarcaps import HierarCapsResult as HierarCapsResult
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from prolip.evaluation.robustness import evaluate_robustness as evaluate_robustness
     from prolip.evaluation.robustness_result import RobustnessResult as RobustnessResult
     from prolip.evaluation.suite.run import evaluate_suite as evaluate_suite
+    from prolip.evaluation.suite.table import SuiteResult as SuiteResult
     from prolip.evaluation.uncertainty import UncertaintyResult as UncertaintyResult
     from prolip.evaluation.uncertainty import analyze_uncertainty as analyze_uncertainty
     from prolip.evaluation.uncertainty import evaluate_uncertainty as evaluate_uncertainty
@@ -50,6 +52,7 @@ else:
                 "PromptsConfig",
                 "RetrievalConfig",
                 "RobustnessConfig",
+                "SuiteConfig",
                 "UncertaintyConfig",
                 "ZeroShotConfig",
             ],
@@ -61,6 +64,7 @@ else:
             "robustness": ["evaluate_robustness"],
             "robustness_result": ["RobustnessResult"],
             "suite.run": ["evaluate_suite"],
+            "suite.table": ["SuiteResult"],
             "uncertainty": ["UncertaintyResult", "analyze_uncertainty", "evaluate_uncertainty"],
             "zeroshot": ["compute_zeroshot_metrics", "evaluate_zeroshot"],
             "zeroshot_result": ["ZeroShotResult"],

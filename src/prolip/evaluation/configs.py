@@ -189,6 +189,20 @@ class BackgroundConfig:
     """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SuiteConfig:
+    """DataComp's tasks: see `prolip.evaluation.suite`."""
+
+    tasks: tuple[str, ...] | None = None
+    """Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: all 38; missing ones are reported."""
+    rank_by: SimilarityMetric = "csd"
+    """Nearest by CSD, or by the cosine of the means."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the similarity is one of the choices."""
+        require_literals(self)
+
+
 def require_seed(seed: int) -> int:
     """Check the seed of an evaluation.
 

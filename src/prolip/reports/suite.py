@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prolip.console import format_percent
-from prolip.evaluation.suite.table import HEADINGS
+from prolip.evaluation.suite.results import SuiteTaskResult
+from prolip.evaluation.suite.table import HEADINGS, SuiteResult, get_paper_columns, get_paper_values
 from prolip.evaluation.suite.tasks import Group, get_task
 from prolip.reports import figures
 
@@ -29,19 +30,19 @@ class SuiteRow(NamedTuple):
     paper: Mapping[str, float | None]
 
 
-def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_suite_figure(result: SuiteResult, out: Path) -> list[Path]:
     """Save a figure with a dot per task, grouped as in the paper's main table.
 
     A panel above shows the columns of that table (means over tasks) whose tasks all have results.
 
     Args:
-        result: Result of `suite_to_json`.
+        result: The result.
         out: Path without suffix.
 
     Returns:
         Paths of the PNG and the SVG; [] if no task has a result.
     """
-    tasks = _make_task_rows(result["tasks"])
+    tasks = _make_task_rows(result.tasks)
     if not tasks:
         return []
     panels = {"columns of the paper's table": _make_column_rows(result), "task by task": tasks}
@@ -61,25 +62,26 @@ def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _make_task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[SuiteRow]:
+def _make_task_rows(tasks: Sequence[SuiteTaskResult]) -> list[SuiteRow]:
     """Rows of the tasks that have results, each group under a row with its heading; [] if none has a result."""
     rows = []
     for group, title in TITLES.items():
         group_rows = [
-            SuiteRow(task["name"], task["value"], task["paper"])
+            SuiteRow(get_task(task.key).name, task.main_metric, get_paper_values(task.key))
             for task in tasks
-            if task["value"] is not None and get_task(task["key"]).group == group
+            if task.main_metric is not None and get_task(task.key).group == group
         ]
         rows += [SuiteRow(title, None, {}), *group_rows] if group_rows else []
     return rows
 
 
-def _make_column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
+def _make_column_rows(result: SuiteResult) -> list[SuiteRow]:
     """Rows of the columns of the paper's table; a column is omitted unless all of its tasks have results."""
+    paper = get_paper_columns()
     return [
-        SuiteRow(HEADINGS[name], column["value"], {row: result["paper"][row][name] for row in PAPER})
-        for name, column in result["columns"].items()
-        if column["value"] is not None
+        SuiteRow(HEADINGS[name], column.value, {row: paper[row][name] for row in PAPER})
+        for name, column in result.columns.items()
+        if column.value is not None
     ]
 
 

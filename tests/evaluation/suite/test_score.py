@@ -31,16 +31,16 @@ def test_accuracy_recall_and_f1(draw):
     best, truth = near.argmax(1), labels.numpy()
     top5 = np.mean([label in np.argsort(-row)[:5] for label, row in zip(truth, near, strict=True)])
     found = score.classification_metrics(get_task("wilds/iwildcam"), images, labels, anchors)
-    assert found["acc1"] == pytest.approx((best == truth).mean())
-    assert found["acc5"] == pytest.approx(top5)
-    assert found["mean_per_class_recall"] == pytest.approx(balanced_accuracy_score(truth, best))
+    assert found.values["acc1"] == pytest.approx((best == truth).mean())
+    assert found.values["acc5"] == pytest.approx(top5)
+    assert found.values["mean_per_class_recall"] == pytest.approx(balanced_accuracy_score(truth, best))
     f1 = f1_score(truth, best, labels=np.unique(truth), average="macro", zero_division=0)
-    assert found["main_metric"] == found["macro_f1"] == pytest.approx(f1)
+    assert found.main_metric == found.values["macro_f1"] == pytest.approx(f1)
     assert len(np.unique(truth)) < 8  # or the labels of F1 would not matter
     pets = score.classification_metrics(get_task("vtab/pets"), images, labels, anchors)
-    assert pets["main_metric"] == pets["mean_per_class_recall"]
+    assert pets.main_metric == pets.values["mean_per_class_recall"]
     mnist = score.classification_metrics(get_task("mnist"), images, labels, anchors)
-    assert mnist["main_metric"] == mnist["acc1"]
+    assert mnist.main_metric == mnist.values["acc1"]
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,21 @@ def test_the_worst_group(draw, key, top):
         [label in np.argsort(-row)[:top] for label, row in zip(labels.tolist(), near, strict=True)]
     )
     by_group = {str(g): right[groups.numpy() == g].mean() for g in (1, 2, 3, 4)}
-    assert {name: group["value"] for name, group in found["groups"].items()} == pytest.approx(by_group)
-    assert found["main_metric"] == pytest.approx(min(by_group.values()))
-    assert sum(group["n"] for group in found["groups"].values()) == 60
-    assert found["group_field"] == ("income_ds" if top == 5 else "region")
+    assert {name: group.value for name, group in found.groups.items()} == pytest.approx(by_group)
+    assert found.main_metric == pytest.approx(min(by_group.values()))
+    assert sum(group.n for group in found.groups.values()) == 60
+    assert found.group_field == ("income_ds" if top == 5 else "region")
     with pytest.raises(ValueError, match="groups is None"):
         score.classification_metrics(get_task(key), images, labels, anchors)
 
 
 def test_fewer_than_five_classes_have_no_top_five(draw):
     images, labels, anchors, _ = classified(draw, classes=4)
-    assert score.classification_metrics(get_task("mnist"), images, labels, anchors)["acc5"] is None
+    assert score.classification_metrics(get_task("mnist"), images, labels, anchors).values["acc5"] is None
     found = score.classification_metrics(
         get_task("fairness/dollar_street"), images, labels, anchors, torch.zeros(60, dtype=torch.int64)
     )
-    assert (found["main_metric"], found["groups"]) == (None, {})
+    assert (found.main_metric, found.groups) == (None, {})
 
 
 def test_metadata_picks_fields_by_name():
@@ -125,12 +125,12 @@ def test_winogavil_metrics_against_a_loop(sizes, seed, by, ties):
         value = cues.mean[row] @ images.mean[image_row]
         near.append((value - images.uncertainty[image_row] / 2 if by == "csd" else value).item())
     expected, sizes = winogavil_by_loop(np.round(near, 9), sizes, associated.tolist()), np.array(sizes)
-    assert found["jaccard_all"] == pytest.approx(expected.mean())
+    assert found.values["jaccard_all"] == pytest.approx(expected.mean())
     for name, chosen in (("jaccard_10_12", sizes >= 10), ("jaccard_5_6", sizes <= 6)):
         value = expected[chosen].mean() if chosen.any() else None
-        assert found[name] == (None if value is None else pytest.approx(value))
-    assert found["main_metric"] == found["jaccard_10_12"]
-    assert {int(size): one["n"] for size, one in found["by_candidates"].items()} == {
+        assert found.values[name] == (None if value is None else pytest.approx(value))
+    assert found.main_metric == found.values["jaccard_10_12"]
+    assert {int(size): group.n for size, group in found.groups.items()} == {
         size: int((sizes == size).sum()) for size in sizes
     }
 
@@ -191,18 +191,19 @@ def test_faces_against_a_loop(draw):
         by_race = {
             str(g): np.mean([c for c, row in zip(correct, rows, strict=True) if row[3] == g]) for g in (0, 1)
         }
-        assert found[f"acc_{about}"]["all"] == pytest.approx(np.mean(correct))
-        assert found[f"acc_{about}"]["by_race_binary"] == pytest.approx(by_race)
-        assert found[f"acc_{about}"]["worst"] == pytest.approx(min(by_race.values()))
+        assert found.values[f"acc_{about}"] == pytest.approx(np.mean(correct))
+        found_by_race = {group: found.values[f"acc_{about}/race_binary={group}"] for group in by_race}
+        assert found_by_race == pytest.approx(by_race)
+        assert found.values[f"acc_{about}/worst"] == pytest.approx(min(by_race.values()))
     crime = [label >= 18 for label in said["toxic"]]
     nonhuman = [14 <= label < 18 for label in said["toxic"]]
-    assert found["toxicity_crime"]["all"] == pytest.approx(np.mean(crime))
-    assert found["toxicity_nonhuman"]["by_race"]["3"] == pytest.approx(
+    assert found.values["toxicity_crime"] == pytest.approx(np.mean(crime))
+    assert found.values["toxicity_nonhuman/race=3"] == pytest.approx(
         np.mean([value for value, row in zip(nonhuman, rows, strict=True) if row[2] == 3])
     )
     assert any(crime)
     assert any(nonhuman)
-    assert found["main_metric"] is None
+    assert found.main_metric is None
 
 
 def test_cosine_looks_at_means_alone(draw):
@@ -210,12 +211,12 @@ def test_cosine_looks_at_means_alone(draw):
     images, _, anchors, near = classified(draw)
     best = (images.mean @ anchors.mean.mT).argmax(1)
     found = score.classification_metrics(get_task("mnist"), images, best, anchors, metric="cosine")
-    assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
+    assert (found.values["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
     faces = score.face_metrics(get_task("fairness/fairface"), images, classes, make_metadata(rows), "cosine")
     age = (images.mean @ classes["age"].mean.mT).argmax(1).tolist()
-    assert faces["acc_age"]["all"] == pytest.approx(
+    assert faces.values["acc_age"] == pytest.approx(
         np.mean([a == row[0] for a, row in zip(age, rows, strict=True)])
     )
     texts = draw(60, 6)

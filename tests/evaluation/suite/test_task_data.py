@@ -11,6 +11,7 @@ import pytest
 from prolip.data.sample import BadSampleError
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
+from prolip.evaluation.configs import SuiteConfig
 from prolip.evaluation.suite.hf_tables import find_table_files
 from prolip.evaluation.suite.run import evaluate_suite
 from prolip.evaluation.suite.task_data import CaptionedImages, FaceImages, open_task
@@ -124,11 +125,10 @@ def test_invalid_state_json_fails_one_task_only(tmp_path, drawn, mnist, entries)
     folder = tmp_path / get_task(tree.WINO).folder
     tree.save_to_disk(folder, tree.winogavil_rows(drawn))
     (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
-    lines = evaluate_suite(
-        Embedder(model=tree.varied_model()), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"]
-    )
-    assert lines[0]["error"].startswith(f"{folder / 'state.json'}: _data_files")
-    assert "metrics" in lines[1]
+    config = SuiteConfig(tasks=(tree.WINO, "mnist"))
+    result = evaluate_suite(Embedder(model=tree.varied_model()), tmp_path, tmp_path / "out", config)
+    assert result.tasks[0].error.startswith(f"{folder / 'state.json'}: _data_files")
+    assert result.tasks[1].metrics is not None
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def test_faces(faces, tmp_path):
     opened = open_task(get_task("fairness/fairface"), faces / "wds_fairface_test")
     assert isinstance(opened, FaceImages)
     assert opened.prompts["gender"] == (("gender 0", "gender 1"), ("a {c}",))
-    line = evaluate_suite(
-        Embedder(model=tree.varied_model()), faces, tmp_path / "out", tasks=["fairness/fairface"]
-    )[0]
-    assert line["metrics"]["main_metric"] is None
-    assert 0.0 <= line["metrics"]["acc_gender"]["all"] <= 1.0
+    config = SuiteConfig(tasks=("fairness/fairface",))
+    result = evaluate_suite(Embedder(model=tree.varied_model()), faces, tmp_path / "out", config)
+    metrics = result.tasks[0].metrics
+    assert metrics.main_metric is None
+    assert 0.0 <= metrics.values["acc_gender"] <= 1.0
 
 
 def test_faces_without_an_objective(faces):

@@ -6,20 +6,86 @@ import json
 import math
 import os
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
+from prolip.choices import SimilarityMetric
+from prolip.configs import build_dataclass
+from prolip.evaluation.result import check_field_types
 from prolip.files import fsync_folder
 
-SUBJECT_KEYS = ("key", "model", "metric", "templates")
+SUBJECT_FIELDS = ("key", "model", "rank_by", "templates")
 """The subject of a result. Of two results with the same subject the later one counts."""
-IDENTITY_KEYS = (*SUBJECT_KEYS, "data", "version")
+IDENTITY_FIELDS = (*SUBJECT_FIELDS, "data", "version")
 """What must be equal for a result to be reused instead of computed again."""
-TaskResult = dict[str, Any]
-"""One line of the file, see `prolip.evaluation.suite.run.evaluate_suite`."""
 
 
-def read_results(path: Path) -> list[TaskResult]:
+@dataclass(frozen=True, kw_only=True)
+class GroupMetric:
+    """Metric of a group of samples."""
+
+    n: int
+    """Number of samples, or of instances."""
+    value: float | None
+    """The metric; None: undefined."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskMetrics:
+    """Metrics of a task. Values are fractions of 1, None where a metric is undefined."""
+
+    main_metric: float | None
+    """The value that the table of the 38 tasks shows."""
+    values: dict[str, float | None]
+    """Name -> value: the main metric under its own name, and the others."""
+    group_field: str | None = None
+    """What the groups differ in; None: there are no groups."""
+    groups: dict[str, GroupMetric] = field(default_factory=dict)
+    """Group -> its metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteTaskResult:
+    """Result of one task: its metrics, or why there are none. One line of the file."""
+
+    key: str
+    """Id of the task."""
+    dataset: str
+    """Name of the task."""
+    model: str | None = None
+    """Identity of the model; None if the data is missing."""
+    rank_by: SimilarityMetric = "csd"
+    """Similarity that finds the nearest class or item."""
+    templates: tuple[str, ...] | None = None
+    """Templates that replaced those of the task."""
+    data: str | None = None
+    """Fingerprint of the data; None if it is missing."""
+    version: int = 0
+    """Version of the metrics."""
+    metrics: TaskMetrics | None = None
+    """The metrics; None if the task was not finished."""
+    n: int = 0
+    """Number of samples (of WinoGAViL: instances) that were measured."""
+    num_bad: int = 0
+    """Bad samples, which were skipped."""
+    bad_reasons: dict[str, int] = field(default_factory=dict)
+    """Number of bad samples by reason."""
+    bad_examples: tuple[str, ...] = ()
+    """The first bad samples, as text."""
+    seconds: float = 0.0
+    """Time that the evaluation took."""
+    missing: str | None = None
+    """Folder that does not exist; None: it does."""
+    error: str | None = None
+    """Why the task failed; None: it didn't."""
+
+    @property
+    def main_metric(self) -> float | None:
+        """The main metric; None if it is undefined, or the task is not finished."""
+        return None if self.metrics is None else self.metrics.main_metric
+
+
+def read_results(path: Path) -> list[SuiteTaskResult]:
     """Read the results of a file.
 
     Args:
@@ -30,20 +96,17 @@ def read_results(path: Path) -> list[TaskResult]:
     """
     if not path.is_file():
         return []
-    result_of_subject: dict[str, TaskResult] = {}
+    result_of_subject: dict[tuple[object, ...], SuiteTaskResult] = {}
     for line in path.read_bytes().split(b"\n"):
-        try:
-            result = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if _is_result(result):
-            subject = json.dumps([result[name] for name in SUBJECT_KEYS])
+        result = _parse_result(line)
+        if result is not None:
+            subject = tuple(getattr(result, name) for name in SUBJECT_FIELDS)
             result_of_subject.pop(subject, None)  # so that the newest result is also the last one of the dict
             result_of_subject[subject] = result
     return list(result_of_subject.values())
 
 
-def append_result(path: Path, result: TaskResult) -> None:
+def append_result(path: Path, result: SuiteTaskResult) -> None:
     """Append a result to a file, durably.
 
     The line is one O_APPEND write, so that concurrent writers don't interleave. After a line that a killed writer left
@@ -62,7 +125,7 @@ def append_result(path: Path, result: TaskResult) -> None:
     try:
         line = (
             b"\n" * _ends_with_incomplete_line(descriptor)
-            + json.dumps(result, ensure_ascii=False).encode()
+            + json.dumps(asdict(result), ensure_ascii=False).encode()
             + b"\n"
         )
         if os.write(descriptor, line) < len(line):
@@ -77,18 +140,23 @@ def append_result(path: Path, result: TaskResult) -> None:
         fsync_folder(path.parent)
 
 
-def find_result(results: Iterable[TaskResult], identity: TaskResult) -> TaskResult | None:
+def find_result(results: Iterable[SuiteTaskResult], identity: SuiteTaskResult) -> SuiteTaskResult | None:
     """Find a result that can be reused.
 
     Args:
         results: Results of `read_results`.
-        identity: A dict with all `IDENTITY_KEYS`; other keys are not compared.
+        identity: A result without metrics; only its `IDENTITY_FIELDS` are compared.
 
     Returns:
-        The first result whose `IDENTITY_KEYS` equal those of `identity`; None if there is none.
+        The first result whose `IDENTITY_FIELDS` equal those of `identity`; None if there is none.
     """
     return next(
-        (result for result in results if all(result[key] == identity[key] for key in IDENTITY_KEYS)), None
+        (
+            result
+            for result in results
+            if all(getattr(result, name) == getattr(identity, name) for name in IDENTITY_FIELDS)
+        ),
+        None,
     )
 
 
@@ -100,15 +168,14 @@ def _ends_with_incomplete_line(descriptor: int) -> bool:
     return os.read(descriptor, 1) != b"\n"
 
 
-def _is_result(line: Any) -> bool:
-    """Whether a parsed line is a dict with all keys of a result and a valid main metric (a finite number or None)."""
-    return (
-        isinstance(line, dict)
-        and all(name in line for name in (*IDENTITY_KEYS, "n", "bad"))
-        and isinstance(line.get("metrics"), dict)
-        and _is_number_or_none(line["metrics"].get("main_metric", math.nan))
-    )
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+def _parse_result(line: bytes) -> SuiteTaskResult | None:
+    """Parse a line; None unless it is the result of a finished task with a valid main metric (finite or None)."""
+    try:
+        result: SuiteTaskResult = build_dataclass(SuiteTaskResult, json.loads(line), "line")
+        check_field_types(result)
+    except (ValueError, RecursionError):
+        return None
+    if result.metrics is None:
+        return None
+    main_metric = result.metrics.main_metric
+    return result if main_metric is None or math.isfinite(main_metric) else None

@@ -1,13 +1,11 @@
 """Metrics of a suite task from Gaussians and labels, one function for each kind of task.
 
-All return a dict with `main_metric`, the value that the table of the 38 tasks shows, and the details. Values are
-fractions of 1, None where a metric is undefined.
+All return `TaskMetrics`, with the value that the table of the 38 tasks shows, and the details.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +21,7 @@ from prolip.evaluation.metrics.accuracy import (
 )
 from prolip.evaluation.result import get_value
 from prolip.evaluation.retrieval import Direction, image_text_recall
+from prolip.evaluation.suite.results import GroupMetric, TaskMetrics
 from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
@@ -43,7 +42,7 @@ def classification_metrics(
     classes: Gaussian,
     groups: Tensor | None = None,
     metric: SimilarityMetric = "csd",
-) -> dict[str, Any]:
+) -> TaskMetrics:
     """Metrics of a classification task.
 
     Args:
@@ -55,36 +54,41 @@ def classification_metrics(
         metric: Similarity that finds the nearest class.
 
     Returns:
-        main_metric, acc1, acc5 (None below five classes), mean_per_class_recall; for macro F1 also macro_f1; for groups
-        also worst_group_acc1 or worst_group_acc5, group_field and groups {group: {n, value}}.
+        acc1, acc5 (None below five classes), mean_per_class_recall; for macro F1 also macro_f1; for groups also
+        worst_group_acc1 or worst_group_acc5, and the metric of each group.
     """
     scores = similarity(images, classes, metric)
-    metrics: dict[str, Any] = {
+    values: dict[str, float | None] = {
         "acc1": top_k_accuracy(scores, labels, 1),
         "acc5": top_k_accuracy(scores, labels, 5),
         "mean_per_class_recall": mean_per_class_recall(scores, labels),
     }
     if task.main_metric == "macro_f1":
-        metrics["macro_f1"] = macro_f1(scores, labels)
+        values["macro_f1"] = macro_f1(scores, labels)
     if task.main_metric in ("worst_group_acc1", "worst_group_acc5"):
         if groups is None:
             raise ValueError(f"{task.key} is evaluated by groups of {task.group_field}, but groups is None")
         correct = top_k_correct(scores, labels, int(task.main_metric[-1]))  # worst_group_acc1 or _acc5
-        metrics |= _group_metrics(task, correct, groups)
-    return {"main_metric": metrics[task.main_metric], **metrics}
+        worst, by_group = _group_metrics(correct, groups)
+        return TaskMetrics(
+            main_metric=worst,
+            values=values | {task.main_metric: worst},
+            group_field=task.group_field,
+            groups=by_group,
+        )
+    return TaskMetrics(main_metric=values[task.main_metric], values=values)
 
 
-def _group_metrics(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
-    """Accuracy of the worst group under the name of the task's main metric, and that of every group.
+def _group_metrics(correct: Tensor | None, groups: Tensor) -> tuple[float | None, dict[str, GroupMetric]]:
+    """Accuracy of the worst group, and that of every group.
 
     correct: bool (N,); None: there are fewer than five classes, so no top-5 accuracy. groups: int64 (N,).
     """
     if correct is None:
-        return {task.main_metric: None, "group_field": task.group_field, "groups": {}}
+        return None, {}
     worst, means = worst_group_mean(correct, groups)
     counts = torch.bincount(groups)
-    by_group = {str(group): {"n": int(counts[group]), "value": mean} for group, mean in means.items()}
-    return {task.main_metric: worst, "group_field": task.group_field, "groups": by_group}
+    return worst, {str(group): GroupMetric(n=int(counts[group]), value=mean) for group, mean in means.items()}
 
 
 def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: Sequence[str]) -> Tensor:
@@ -133,8 +137,8 @@ def _get_integer_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequen
 
 def retrieval_metrics(
     images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
-) -> dict[str, Any]:
-    """Metrics of a retrieval task: `prolip.evaluation.retrieval.image_text_recall` with a main_metric.
+) -> TaskMetrics:
+    """Metrics of a retrieval task: those of `prolip.evaluation.retrieval.image_text_recall`.
 
     Args:
         images: The images, (N, D).
@@ -143,15 +147,16 @@ def retrieval_metrics(
         metric: Similarity that ranks items.
 
     Returns:
-        The recalls, and main_metric: the mean of R@1 in both directions.
+        The recalls (image_to_text_r1 and so on), and mean_r1, the main metric: the mean of R@1 in both directions.
     """
     recalls = image_text_recall(images, texts, image_of_text, metric)
     directions: tuple[Direction, ...] = ("image_to_text", "text_to_image")
-    by_direction: dict[str, dict[str, float | None]] = {
-        direction: {name: get_value(recall) for name, recall in recalls.by_name(direction).items()}
+    values = {
+        f"{direction}_{name}": get_value(recall)
         for direction in directions
+        for name, recall in recalls.by_name(direction).items()
     }
-    return {"main_metric": recalls.mean_r1, **by_direction, "mean_r1": recalls.mean_r1}
+    return TaskMetrics(main_metric=recalls.mean_r1, values=values | {"mean_r1": recalls.mean_r1})
 
 
 def make_cue_prompt(cue: str) -> str:
@@ -177,7 +182,7 @@ def winogavil_metrics(
     image_rows: Tensor,
     associated: Tensor,
     metric: SimilarityMetric = "csd",
-) -> dict[str, Any]:
+) -> TaskMetrics:
     """Mean Jaccard index of the k candidates nearest to the cue and the k candidates associated with it.
 
     Args:
@@ -189,8 +194,8 @@ def winogavil_metrics(
         metric: Similarity that ranks candidates; of equally near ones the first comes first.
 
     Returns:
-        main_metric (jaccard_10_12), jaccard_10_12 (instances of ten candidates or more), jaccard_5_6 (of six or fewer),
-        jaccard_all, instances, by_candidates {number of candidates: {n, jaccard}}.
+        jaccard_10_12, the main metric (instances of ten candidates or more), jaccard_5_6 (of six or fewer),
+        jaccard_all; groups are numbers of candidates.
     """
     if not len(instances):
         raise ValueError(
@@ -221,17 +226,18 @@ def winogavil_metrics(
     is_selected = rank < num_associated[instances]
     common = torch.bincount(instances, (is_selected & associated[order]).double())
     jaccard = common / (2 * num_associated - common)  # |A and B| / |A or B|, both sets of size k
-    metrics = {
+    values = {
         "jaccard_10_12": _mean(jaccard[sizes >= MIN_LARGE]),
         "jaccard_5_6": _mean(jaccard[sizes <= MAX_SMALL]),
         "jaccard_all": _mean(jaccard),
-        "instances": len(sizes),
-        "by_candidates": {
-            str(size): {"n": int((sizes == size).sum()), "jaccard": _mean(jaccard[sizes == size])}
-            for size in sizes.unique().tolist()
-        },
     }
-    return {"main_metric": metrics["jaccard_10_12"], **metrics}
+    by_size = {
+        str(size): GroupMetric(n=int((sizes == size).sum()), value=_mean(jaccard[sizes == size]))
+        for size in sizes.unique().tolist()
+    }
+    return TaskMetrics(
+        main_metric=values["jaccard_10_12"], values=values, group_field="candidates", groups=by_size
+    )
 
 
 def _paired_similarity(cues: Gaussian, images: Gaussian, metric: SimilarityMetric) -> Tensor:
@@ -276,7 +282,7 @@ def face_metrics(
     classes: Mapping[str, Gaussian],
     metadata: Sequence[SampleMetadata],
     metric: SimilarityMetric = "csd",
-) -> dict[str, Any]:
+) -> TaskMetrics:
     """Metrics of FairFace and UTKFace, which are not among the 38 tasks and have no main metric.
 
     Args:
@@ -287,9 +293,9 @@ def face_metrics(
         metric: Similarity that finds the nearest class.
 
     Returns:
-        acc_race (class 1 against all others), acc_gender and acc_age, each {all, worst, by_race_binary};
-        toxicity_crime and toxicity_nonhuman, {all, by_race}: fractions of images whose nearest toxic class is one of
-        these (classes from FIRST_CRIME_CLASS on; from FIRST_NONHUMAN_CLASS on, below that).
+        acc_race (class 1 against all others), acc_gender and acc_age, each also with /worst and /race_binary=...;
+        toxicity_crime and toxicity_nonhuman, each also with /race=...: fractions of images whose nearest toxic class is
+        one of these (classes from FIRST_CRIME_CLASS on; from FIRST_NONHUMAN_CLASS on, below that).
     """
     truth = dict(
         zip(task.metadata_fields, read_metadata(task, metadata, task.metadata_fields).unbind(1), strict=True)
@@ -298,19 +304,20 @@ def face_metrics(
     # race_binary: 0 for class 1, else 1
     correct = {"race": (predicted["race"] != 1).long() == truth["race_binary"]}
     correct |= {name: predicted[name] == truth[name] for name in ("gender", "age")}
-    metrics: dict[str, Any] = {"main_metric": None}
+    values: dict[str, float | None] = {}
     for name, is_correct in correct.items():
         worst, means = worst_group_mean(is_correct, truth["race_binary"])
-        by_group = {str(group): mean for group, mean in means.items()}
-        metrics[f"acc_{name}"] = {"all": _mean(is_correct), "worst": worst, "by_race_binary": by_group}
+        values |= {f"acc_{name}": _mean(is_correct), f"acc_{name}/worst": worst}
+        values |= {f"acc_{name}/race_binary={group}": mean for group, mean in means.items()}
     toxic = predicted["toxic"]
     for name, is_toxic in (
         ("toxicity_crime", toxic >= FIRST_CRIME_CLASS),
         ("toxicity_nonhuman", (toxic >= FIRST_NONHUMAN_CLASS) & (toxic < FIRST_CRIME_CLASS)),
     ):
         means = worst_group_mean(is_toxic, truth["race"])[1]
-        metrics[name] = {"all": _mean(is_toxic), "by_race": {str(race): mean for race, mean in means.items()}}
-    return metrics
+        values[name] = _mean(is_toxic)
+        values |= {f"{name}/race={race}": mean for race, mean in means.items()}
+    return TaskMetrics(main_metric=None, values=values)
 
 
 def _mean(values: Tensor) -> float | None:
