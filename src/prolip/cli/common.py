@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
 from prolip.embeddings.embedder_config import EmbedderConfig
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from prolip.embeddings.base_embedder import BaseEmbedder
     from prolip.evaluation.result import Result
 
@@ -103,43 +101,22 @@ class CliEvaluationOptions:
             draw: Draws figures into a folder and returns their paths.
             other_files: Paths that the evaluator wrote, to be listed too.
         """
-        self.write_results(result.task, folder, result.to_dict(), result.tables(), draw, other_files)
-
-    def write_results(
-        self,
-        command: str,
-        folder: Path,
-        result: Mapping[str, Any],
-        tables: Iterable[Table],
-        draw: Callable[[Path], Iterable[Path]],
-        other_files: Sequence[Path] = (),
-    ) -> None:
-        """Write COMMAND.json, print it or tables, and draw figures if matplotlib is installed.
-
-        Args:
-            command: Name of the evaluation.
-            folder: Folder of the results.
-            result: Result of the evaluator.
-            tables: Tables to print, unless --json is set.
-            draw: Draws figures into a folder and returns their paths.
-            other_files: Paths that the evaluator wrote, to be listed too.
-        """
         from prolip.console import print_tables
         from prolip.extras import MissingExtraError
-        from prolip.files import replace_nonfinite, write_json
+        from prolip.files import write_json
 
         content = {
-            "command": command,
+            "command": result.task,
             "arguments": list(command_line),
             "model": self.get_model_name(),
             "prolip": version("prolip"),
-            "result": replace_nonfinite(result),
+            "result": result.to_dict(),
         }
-        paths = [write_json(folder / f"{command}.json", content), *other_files]
+        paths = [write_json(folder / f"{result.task}.json", content), *other_files]
         if self.as_json:
             print(json.dumps(content, indent=2, allow_nan=False))
         else:
-            print_tables(tables)
+            print_tables(result.tables())
         if self.figures:
             try:
                 paths += draw(folder)
