@@ -33,10 +33,6 @@ def test_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(snippet, page.name, "exec"), names)
 
 
-ROOMS_WITHOUT_EXPORTS = {"embeddings", "filtering", "retrieval"}
-"""Rooms whose `__init__` doesn't export yet what the docs use. Remove a room when it does."""
-
-
 def deep_imports(code):
     """Modules below `prolip.room` that Python code imports."""
     modules = set()
@@ -60,13 +56,7 @@ def test_deep_imports_are_found():
 def test_snippets_import_from_rooms_only(page):
     """`from prolip.losses import Objective`, not `from prolip.losses.objective import Objective`."""
     deep = set().union(*map(deep_imports, snippets(page)))
-    assert {name for name in deep if name.split(".")[1] not in ROOMS_WITHOUT_EXPORTS} == set()
-
-
-@pytest.mark.parametrize("room", sorted(ROOMS_WITHOUT_EXPORTS))
-def test_rooms_without_exports_are_still_needed(room):
-    deep = set().union(*(deep_imports(snippet) for page in PAGES for snippet in snippets(page)))
-    assert any(name.split(".")[1] == room for name in deep), f"remove {room} from ROOMS_WITHOUT_EXPORTS"
+    assert deep == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -13,6 +14,9 @@ import pytest
 
 import prolip
 from prolip import cli, data, scenes
+from prolip.embeddings import EmbedConfig
+from prolip.filtering import FilterConfig
+from prolip.retrieval import IndexConfig, SearchConfig
 
 PROJECT = Path(__file__).parent.parent
 
@@ -58,11 +62,28 @@ METHODS = {
 """Methods of ProLIP that users know from transformers and huggingface_hub."""
 
 
+CONFIGURED = {
+    "embed": (["model", "data", "out"], EmbedConfig),
+    "filter_pairs": (["data", "out"], FilterConfig),
+    "index": (["embeddings", "out"], IndexConfig),
+    "search": (["database", "query"], SearchConfig),
+}
+"""Functions that take the fields of a config as keywords: their other parameters, and the config."""
+
+
 def test_names_and_signatures():
-    found = {name: str(inspect.signature(getattr(prolip, name))) for name in prolip.__all__}
-    assert found == NAMES
+    assert set(prolip.__all__) == {*NAMES, *CONFIGURED}
+    assert {name: str(inspect.signature(getattr(prolip, name))) for name in NAMES} == NAMES
     methods = {name: str(inspect.signature(getattr(prolip.ProLIP, name))) for name in METHODS}
     assert methods == METHODS
+
+
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_functions_with_a_config_take_its_fields(name):
+    positional, config = CONFIGURED[name]
+    assert list(inspect.signature(getattr(prolip, name)).parameters) == [
+        *positional, *(field.name for field in fields(config)),
+    ]  # fmt: skip
 
 
 def test_commands():
@@ -125,6 +146,12 @@ ROOMS = {
         "evaluate_hierarcaps", "evaluate_hierarimgs", "evaluate_prompts", "evaluate_retrieval",
         "evaluate_robustness", "evaluate_suite", "evaluate_uncertainty", "evaluate_zeroshot",
         "image_text_recall", "read_results",
+    },
+    "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
+    "retrieval": {
+        "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
+        "load_database_model", "open_caption_search", "search", "search_gaussians", "search_with_confidence",
+        "traverse", "traverse_images",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from prolip.embeddings.embed import embed as embed
+    from prolip.filtering.filter import filter_pairs as filter_pairs
     from prolip.gaussian import Gaussian as Gaussian
     from prolip.measures.public import containment as containment
     from prolip.measures.public import containment_matrix as containment_matrix
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from prolip.measures.public import log_inclusion_matrix as log_inclusion_matrix
     from prolip.model.create import create as create
     from prolip.model.prolip import ProLIP as ProLIP
+    from prolip.retrieval.index.build import index as index
+    from prolip.retrieval.response import search as search
     from prolip.training.public import train as train
     from prolip.weights.load import load as load
     from prolip.weights.onnx import export_onnx as export_onnx
@@ -31,6 +35,8 @@ else:
     __getattr__, __dir__, __all__ = export_lazily(
         __name__,
         {
+            "embeddings.embed": ["embed"],
+            "filtering.filter": ["filter_pairs"],
             "gaussian": ["Gaussian"],
             "measures.public": [
                 "containment",
@@ -50,6 +56,8 @@ else:
             ],
             "model.create": ["create"],
             "model.prolip": ["ProLIP"],
+            "retrieval.index.build": ["index"],
+            "retrieval.response": ["search"],
             "training.public": ["train"],
             "weights.load": ["load"],
             "weights.onnx": ["export_onnx"],
