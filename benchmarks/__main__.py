@@ -31,7 +31,7 @@ def measures(
     from benchmarks import measures as bench
 
     results = bench.run(scale=scale, repeats=repeats, compiled=compiled)
-    _print(results, bench.print_result, as_json)
+    _print_json_or_tables(results, bench.print_result, as_json)
 
 
 def towers(
@@ -55,7 +55,7 @@ def towers(
     from benchmarks import towers as bench
 
     result = bench.run(size=size, batch=batch, repeats=repeats, train=train)
-    _print(result, bench.print_result, as_json)
+    _print_json_or_tables(result, bench.print_result, as_json)
 
 
 def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -71,7 +71,7 @@ def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="
     from benchmarks import data as bench
 
     result = bench.run(photos=photos, repeats=repeats)
-    _print(result, bench.print_result, as_json)
+    _print_json_or_tables(result, bench.print_result, as_json)
 
 
 def train(
@@ -94,7 +94,7 @@ def train(
     from benchmarks import train as bench
 
     result = bench.run(sizes=sizes, batch=batch, repeats=repeats)
-    _print(result, bench.print_result, as_json)
+    _print_json_or_tables(result, bench.print_result, as_json)
 
 
 def evaluate(
@@ -112,7 +112,7 @@ def evaluate(
     from benchmarks import evaluate as bench
 
     results = bench.run(scale=scale, repeats=repeats)
-    _print(results, bench.print_result, as_json)
+    _print_json_or_tables(results, bench.print_result, as_json)
 
 
 def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -127,7 +127,7 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     """
     from benchmarks import search as bench
 
-    _print(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def traverse(
@@ -144,7 +144,7 @@ def traverse(
     """
     from benchmarks import traverse as bench
 
-    _print(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def scale(
@@ -181,11 +181,11 @@ def scale(
 
     machines = bench.ClusterSpec(gpus=gpus, flops=flops, cores=cores, speed=speed, network=network, disk=disk)
     result = bench.run(size=size, photos=photos, repeats=repeats, pool=pool, machines=machines)
-    _print(result, bench.print_result, as_json)
+    _print_json_or_tables(result, bench.print_result, as_json)
 
 
-def _print(result: Any, print_result: Callable[[Any], None], as_json: bool) -> None:
-    """Print a result as JSON or as tables."""
+def _print_json_or_tables(result: Any, print_result: Callable[[Any], None], as_json: bool) -> None:
+    """Print a result as JSON, or by `print_result` as tables."""
     if as_json:
         print(json.dumps(result, indent=2))
     else:
@@ -205,6 +205,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def main(args: list[str] | None = None) -> None:
+    """Run the command of the arguments (None: those of the process); an expected error exits with one line."""
     with cli.reported_errors("benchmarks"):
         cli.run_command(COMMANDS, "python -m benchmarks", sys.argv[1:] if args is None else args)
 

@@ -17,6 +17,7 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 
 from benchmarks.timing import time_interleaved
+from prolip.checks import require_positive_int
 from prolip.console import MISSING, make_table, print_tables
 from prolip.data.batch import Preprocessor
 from prolip.data.loader import Loader
@@ -30,16 +31,18 @@ from prolip.progress import progress_bar
 from prolip.scenes import Scenes, make_tokenizer, render
 from prolip.scenes.world import get_world
 
-PHOTOS = {"512 x 384": (512, 384), "1280 x 960": (1280, 960), "2560 x 1920": (2560, 1920)}
-RULES = ImagePreprocessing()
-TRAIN = Preprocessor(pixels=RULES, tokenizer=None, augmentation=Augmentation())
-TEST = Preprocessor(pixels=RULES, tokenizer=None)
+PHOTO_SIZES = {"512 x 384": (512, 384), "1280 x 960": (1280, 960), "2560 x 1920": (2560, 1920)}
+PREPROCESSING = ImagePreprocessing()
+TRAIN = Preprocessor(pixels=PREPROCESSING, tokenizer=None, augmentation=Augmentation())
+TEST = Preprocessor(pixels=PREPROCESSING, tokenizer=None)
 SAMPLES = 1000
+"""Samples of the tar file, of three files each."""
 SCENES = 200
+"""Scenes that a run renders or loads."""
 
 
 def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
-    """Time decoding, augmentation, tar indexing and scene rendering in one thread.
+    """Time decoding, augmentation, tar indexing and scene rendering in one thread; torch's threads are restored after.
 
     Args:
         photos: JPEGs of each size.
@@ -48,24 +51,28 @@ def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
     Returns:
         photos, repeats, and rows: by name reference_seconds and ours_seconds per item (medians), times_faster.
     """
-    if photos < 1 or repeats < 1:
-        raise ValueError(f"photos {photos} and repeats {repeats} must be at least 1")
+    require_positive_int(photos, "--photos")
+    require_positive_int(repeats, "--repeats")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
             workloads, counts = _make_workloads(photos, Path(folder))
-            works = {f"{name}/{who}": work for name, pair in workloads.items() for who, work in pair.items()}
-            for work in works.values():
-                work()
-            with progress_bar("measuring", len(works) * repeats, "runs") as advance:
-                seconds = time_interleaved(works, repeats, advance)
+            functions = {
+                f"{name}/{kind}": function
+                for name, pair in workloads.items()
+                for kind, function in pair.items()
+            }
+            for function in functions.values():  # warm up
+                function()
+            with progress_bar("measuring", len(functions) * repeats, "runs") as advance:
+                seconds = time_interleaved(functions, repeats, advance)
     finally:
         torch.set_num_threads(threads)
     rows = {}
     for name, pair in workloads.items():
-        median = {who: statistics.median(seconds[f"{name}/{who}"]) / counts[name] for who in pair}
-        rows[name] = {f"{who}_seconds": value for who, value in median.items()}
+        median = {kind: statistics.median(seconds[f"{name}/{kind}"]) / counts[name] for kind in pair}
+        rows[name] = {f"{kind}_seconds": value for kind, value in median.items()}
         if "reference" in median:
             rows[name]["times_faster"] = median["reference"] / median["ours"]
     return {"photos": photos, "repeats": repeats, "rows": rows}
@@ -87,14 +94,15 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 Workloads = dict[str, dict[str, Callable[[], Any]]]
+"""By name {"ours": function}, with "reference": function where there is one."""
 
 
-def _make_workloads(photos: int, folder: Path) -> tuple[Workloads, dict[str, int]]:
-    """By name {"reference": function, "ours": function}, and the number of items that each call processes."""
+def _make_workloads(num_photos: int, folder: Path) -> tuple[Workloads, dict[str, int]]:
+    """Make the functions to time, and count by name the items that a call processes; writes a tar file to `folder`."""
     workloads: Workloads = {}
     counts: dict[str, int] = {}
-    for name, (width, height) in PHOTOS.items():
-        files = [make_photo(width, height, seed) for seed in range(photos)]
+    for name, (width, height) in PHOTO_SIZES.items():
+        files = [make_photo(width, height, seed) for seed in range(num_photos)]
         workloads[f"training, JPEG {name}"] = {
             "reference": partial(_process_all, plain_training, files),
             "ours": partial(_process_all, partial(_preprocess, TRAIN), files),
@@ -103,12 +111,12 @@ def _make_workloads(photos: int, folder: Path) -> tuple[Workloads, dict[str, int
             "reference": partial(_process_all, plain_evaluation, files),
             "ours": partial(_process_all, partial(_preprocess, TEST), files),
         }
-    counts |= dict.fromkeys(workloads, photos)
+    counts |= dict.fromkeys(workloads, num_photos)
     tar = folder / "shard.tar"
     sample_files = {"jpg": b"x" * 3000, "txt": b"a text", "json": b"{}"}
     write_tar(tar, ((f"{i:08d}", sample_files) for i in range(SAMPLES)))
     workloads["files in a tar, indexed"] = {
-        "reference": partial(plain_index, tar),
+        "reference": partial(list_tar_members, tar),
         "ours": partial(_scan_tar, tar),
     }
     counts["files in a tar, indexed"] = SAMPLES * len(sample_files)
@@ -133,15 +141,18 @@ def _load_batches() -> None:
 
 @lru_cache(maxsize=1)
 def _make_tokenizer() -> Tokenizer:
+    """The tokenizer of scenes, made once: making it is not timed."""
     return make_tokenizer()
 
 
-def _process_all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
+def _process_all(process: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
+    """Call process(file, seed) on each encoded image; its number is the seed."""
     for seed, file in enumerate(files):
-        work(file, seed)
+        process(file, seed)
 
 
 def _render_scenes(level: str, size: int) -> None:
+    """Draw and render `SCENES` scenes of a world (simple or hard) at `size` pixels."""
     for index in range(SCENES):
         render(get_world(level).draw_scene(0, index), size)
 
@@ -170,38 +181,40 @@ def make_photo(width: int, height: int, seed: int) -> bytes:
 
 
 def plain_training(file: bytes, seed: int) -> Tensor:
-    """The paper's augmentation in plain Pillow: crop, resize, ImageEnhance, hue through NumPy, grayscale; (3, S, S)."""
+    """Augment as the paper does, in plain Pillow: crop, resize, jitter (hue by NumPy), grayscale; returns (3, S, S)."""
     generator = torch.Generator().manual_seed(seed)
     augmentation = Augmentation()
     image = Image.open(io.BytesIO(file)).convert("RGB")
     left, top, width, height = draw_crop(image.width, image.height, augmentation, generator)
     image = image.crop((left, top, left + width, top + height)).resize(
-        (RULES.size,) * 2, Image.Resampling.BICUBIC
+        (PREPROCESSING.size,) * 2, Image.Resampling.BICUBIC
     )
     if torch.rand((), generator=generator, dtype=torch.float64) < augmentation.jitter_probability:
         for name, amount in draw_jitter(augmentation, generator):
-            image = _plain_hue(image, amount) if name == "hue" else ENHANCERS[name](image).enhance(amount)
+            image = _shift_hue(image, amount) if name == "hue" else ENHANCERS[name](image).enhance(amount)
     if torch.rand((), generator=generator, dtype=torch.float64) < augmentation.grayscale_probability:
         image = image.convert("L").convert("RGB")
-    return _plain_tensor(image)
+    return _to_tensor(image)
 
 
 def plain_evaluation(file: bytes, seed: int) -> Tensor:
-    """Resize the short side to 224 and crop the center in plain Pillow; (3, S, S)."""
+    """Resize the short side to S = 224 and crop the center, in plain Pillow; returns (3, S, S). `seed` is not used."""
     image = Image.open(io.BytesIO(file)).convert("RGB")
-    scale = RULES.size / min(image.size)
+    scale = PREPROCESSING.size / min(image.size)
     image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
-    left, top = (image.width - RULES.size) // 2, (image.height - RULES.size) // 2
-    return _plain_tensor(image.crop((left, top, left + RULES.size, top + RULES.size)))
+    size = PREPROCESSING.size
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return _to_tensor(image.crop((left, top, left + size, top + size)))
 
 
-def plain_index(path: Path) -> list[tuple[str, int, int]]:
-    """Name, offset and size of each member by `tarfile`."""
+def list_tar_members(path: Path) -> list[tuple[str, int, int]]:
+    """Name, offset and size of each member of a tar file, read by `tarfile`."""
     with tarfile.open(path) as tar:
         return [(member.name, member.offset_data, member.size) for member in tar]
 
 
 def _scan_tar(path: Path) -> Any:
+    """Index a tar file as the package does."""
     with open(path, "rb") as file:
         return scan_tar(file.fileno())
 
@@ -211,17 +224,21 @@ ENHANCERS: dict[str, Any] = {
     "contrast": ImageEnhance.Contrast,
     "saturation": ImageEnhance.Color,
 }
+"""Pillow's class for each kind of jitter but hue, which Pillow lacks."""
 
 
-def _plain_hue(image: Image.Image, shift: float) -> Image.Image:
+def _shift_hue(image: Image.Image, shift: float) -> Image.Image:
+    """Shift the hue by a fraction of the color circle, by way of HSV."""
     hue, saturation, value = image.convert("HSV").split()
     shifted = (np.asarray(hue).astype(np.int16) + round(shift * 255)) % 256
     return Image.merge("HSV", (Image.fromarray(shifted.astype(np.uint8)), saturation, value)).convert("RGB")
 
 
-def _plain_tensor(image: Image.Image) -> Tensor:
+def _to_tensor(image: Image.Image) -> Tensor:
+    """Pixels as uint8 (3, H, W)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def _preprocess(preprocessor: Preprocessor, file: bytes, seed: int) -> Tensor:
+    """Pixels (3, S, S) of an encoded image, as the package makes them; the seed draws the augmentation."""
     return preprocessor.process(Sample("", "", file, ()), seed).pixels

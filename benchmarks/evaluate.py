@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.measures import broadcast_log_inclusion, class_by_class_em, print_result, run_all
-from benchmarks.timing import compare_implementations
+from benchmarks.measures import broadcast_log_inclusion, class_by_class_em, print_result, run_comparisons
+from benchmarks.timing import compare_implementations, require_scale_and_repeats
 from prolip.gaussian import Gaussian
 from prolip.mixture import MixingWeights, pool
 from prolip.retrieval.traversal.traverse import traverse
@@ -24,7 +24,7 @@ from prolip.zeroshot.bprw import (
 )
 
 __all__ = ["print_result", "run"]
-FEW = 2
+NUM_TIMED = 2
 """Classes or images on which the reference is timed; its time is scaled up, because all would take many minutes."""
 
 
@@ -39,19 +39,18 @@ def run(*, scale: float = 1.0, repeats: int = 3, dims: int = 768) -> list[dict[s
     Returns:
         One dict per comparison, as of `benchmarks.measures.run`.
     """
-    if not 0 < scale <= 4 or repeats < 1:
-        raise ValueError(f"scale {scale} must be above 0 and at most 4, repeats {repeats} at least 1")
-    classes, prompts, images, captions = (max(FEW, round(scale * n)) for n in (1000, 80, 1000, 4000))
-    works: list[Callable[[], dict[str, Any]]] = [
+    require_scale_and_repeats(scale, repeats, max_scale=4)
+    classes, prompts, images, captions = (max(NUM_TIMED, round(scale * n)) for n in (1000, 80, 1000, 4000))
+    comparisons: list[Callable[[], dict[str, Any]]] = [
         partial(_compare_bprw, classes, prompts, max(10, 10 * classes), dims, repeats),
         partial(_compare_few_shot, classes, prompts, dims, repeats),
         partial(_compare_traversal, images, captions, dims, repeats),
     ]
-    return run_all(works)
+    return run_comparisons(comparisons)
 
 
 def class_by_class_bprw(prompts: Gaussian, images: Gaussian, noise: Tensor, iterations: int) -> Tensor:
-    """Algorithm 1 without labels by its definition: the nearest images of each class, then as with labels.
+    """Compute algorithm 1 without labels by its definition: the nearest images of each class take the place of labels.
 
     Args:
         prompts: (C, T).
@@ -73,7 +72,7 @@ def class_by_class_bprw(prompts: Gaussian, images: Gaussian, noise: Tensor, iter
 def class_by_class_reweighing(
     prompts: Gaussian, observed: Gaussian, noise: Tensor, settings: BPRWConfig, iterations: int
 ) -> Tensor:
-    """Algorithm 1 with labels by its definition: each class alone, EM with all densities recomputed in each iteration.
+    """Compute algorithm 1 with labels by its definition: class by class, all densities recomputed in each iteration.
 
     Args:
         prompts: (C, T).
@@ -87,14 +86,14 @@ def class_by_class_reweighing(
     """
     weights = []
     for c in range(len(prompts)):
-        draws = (observed[c].mean[:, None] + observed[c].std[:, None] * noise).flatten(0, 1)
+        samples = (observed[c].mean[:, None] + observed[c].std[:, None] * noise).flatten(0, 1)
         widened = Gaussian(prompts[c].mean, (prompts[c].var + settings.extra_variance).log())
-        weights.append(class_by_class_em(draws[None], widened[None], settings.alpha, iterations)[0])
+        weights.append(class_by_class_em(samples[None], widened[None], settings.alpha, iterations)[0])
     return torch.stack(weights)
 
 
 def image_by_image_traversal(images: Gaussian, captions: Gaussian, null: Gaussian, steps: int = 50) -> Tensor:
-    """Traversal by its definition: each image and each step alone, over all captions.
+    """Traverse by the definition: image by image and step by step, over all captions.
 
     Args:
         images: (N,).
@@ -118,103 +117,120 @@ def image_by_image_traversal(images: Gaussian, captions: Gaussian, null: Gaussia
     return torch.stack(visited)
 
 
-def _compare_bprw(classes: int, prompts: int, count: int, dims: int, repeats: int) -> dict[str, Any]:
-    z, images, generator = _classes_and_images(classes, prompts, count, dims)
+def _compare_bprw(
+    num_classes: int, num_prompts: int, num_images: int, dims: int, repeats: int
+) -> dict[str, Any]:
+    """Compare BPRW without labels with `class_by_class_bprw` on random prompts and images."""
+    z, images, generator = _draw_prompts_and_images(num_classes, num_prompts, num_images, dims)
     assert ZERO_SHOT_CONFIG.nearest_images is not None
     noise = torch.randn(
         ZERO_SHOT_CONFIG.nearest_images, ZERO_SHOT_CONFIG.samples_per_image, dims, generator=generator
     )
 
-    def ours() -> MixingWeights:
-        found = zero_shot_weights(z, images, ZERO_SHOT_CONFIG, torch.Generator().manual_seed(0))
-        pool(z, found.weights)
-        return found
+    def run_ours() -> MixingWeights:
+        """Fit the weights, pool the prompts by them, and return the fit."""
+        fit = zero_shot_weights(z, images, ZERO_SHOT_CONFIG, torch.Generator().manual_seed(0))
+        pool(z, fit.weights)
+        return fit
 
-    iterations = int(ours().iterations.float().mean())
+    iterations = int(run_ours().iterations.float().mean())
     numbers = compare_implementations(
-        lambda: class_by_class_bprw(z[:FEW], images, noise, iterations), ours, repeats
+        lambda: class_by_class_bprw(z[:NUM_TIMED], images, noise, iterations), run_ours, repeats
     )
     return {
         "name": "BPRW without labels: nearest images, draws, EM, pooling",
-        "size": f"{classes} classes x {prompts} prompts, {count} images, {dims} dimensions",
-        "reference": _describe_reference(iterations, classes),
-        **_scale_reference(numbers, classes / FEW),
+        "size": f"{num_classes} classes x {num_prompts} prompts, {num_images} images, {dims} dimensions",
+        "reference": _describe_reference(iterations, num_classes),
+        **_scale_reference(numbers, num_classes / NUM_TIMED),
     }
 
 
-def _compare_few_shot(classes: int, prompts: int, dims: int, repeats: int, shots: int = 5) -> dict[str, Any]:
-    z, images, generator = _classes_and_images(classes, prompts, shots * classes, dims)
+def _compare_few_shot(
+    num_classes: int, num_prompts: int, dims: int, repeats: int, shots: int = 5
+) -> dict[str, Any]:
+    """Compare BPRW with `shots` labeled images per class with `class_by_class_reweighing`."""
+    z, images, generator = _draw_prompts_and_images(num_classes, num_prompts, shots * num_classes, dims)
     settings = few_shot_config(shots)
-    observed = images[
-        torch.arange(shots * classes).reshape(shots, classes).T
-    ]  # image i is of class i % classes
+    # image i is of class i % num_classes
+    observed = images[torch.arange(shots * num_classes).reshape(shots, num_classes).T]
     noise = torch.randn(shots, settings.samples_per_image, dims, generator=generator)
 
-    def ours() -> MixingWeights:
-        found = fit_prompt_weights(z, observed, settings, torch.Generator().manual_seed(0))
-        pool(z, found.weights)
-        return found
+    def run_ours() -> MixingWeights:
+        """Fit the weights, pool the prompts by them, and return the fit."""
+        fit = fit_prompt_weights(z, observed, settings, torch.Generator().manual_seed(0))
+        pool(z, fit.weights)
+        return fit
 
-    iterations = int(ours().iterations.float().mean())
+    iterations = int(run_ours().iterations.float().mean())
     numbers = compare_implementations(
-        lambda: class_by_class_reweighing(z[:FEW], observed[:FEW], noise, settings, iterations), ours, repeats
+        lambda: class_by_class_reweighing(z[:NUM_TIMED], observed[:NUM_TIMED], noise, settings, iterations),
+        run_ours,
+        repeats,
     )
     return {
         "name": f"BPRW with {shots} images per class: draws, EM, pooling",
-        "size": f"{classes} classes x {prompts} prompts, {dims} dimensions",
-        "reference": _describe_reference(iterations, classes),
-        **_scale_reference(numbers, classes / FEW),
+        "size": f"{num_classes} classes x {num_prompts} prompts, {dims} dimensions",
+        "reference": _describe_reference(iterations, num_classes),
+        **_scale_reference(numbers, num_classes / NUM_TIMED),
     }
 
 
-def _classes_and_images(
-    classes: int, prompts: int, count: int, dims: int
+def _draw_prompts_and_images(
+    num_classes: int, num_prompts: int, num_images: int, dims: int
 ) -> tuple[Gaussian, Gaussian, torch.Generator]:
-    """Prompts (C, T, D) around a center per class, images (N, D) around the same centers in turn."""
+    """Draw prompts (C, T, D) around a center per class, and images (N, D) around the same centers in turn.
+
+    Returns them with the generator that drew them, so that noise can be drawn after them.
+    """
     generator = torch.Generator().manual_seed(0)
-    center = torch.randn(classes, 1, dims, generator=generator)
-    mean = normalize(center + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
-    z = Gaussian(mean, -8.0 + 0.5 * torch.randn(classes, prompts, dims, generator=generator))
-    around = center[torch.arange(count) % classes, 0]
+    center = torch.randn(num_classes, 1, dims, generator=generator)
+    mean = normalize(center + 0.6 * torch.randn(num_classes, num_prompts, dims, generator=generator), dim=-1)
+    z = Gaussian(mean, -8.0 + 0.5 * torch.randn(num_classes, num_prompts, dims, generator=generator))
+    image_centers = center[torch.arange(num_images) % num_classes, 0]
     images = Gaussian(
-        normalize(around + 0.8 * torch.randn(count, dims, generator=generator), dim=-1),
-        -10.0 + 0.5 * torch.randn(count, dims, generator=generator),
+        normalize(image_centers + 0.8 * torch.randn(num_images, dims, generator=generator), dim=-1),
+        -10.0 + 0.5 * torch.randn(num_images, dims, generator=generator),
     )
     return z, images, generator
 
 
-def _describe_reference(iterations: int, classes: int) -> str:
+def _describe_reference(num_iterations: int, num_classes: int) -> str:
+    """Describe the reference of BPRW, for the notes below the table."""
     return (
-        f"class by class, densities recomputed in each of {iterations} iterations (mean of ours); {FEW} classes "
-        f"timed, scaled to {classes}"
+        f"class by class, densities recomputed in each of {num_iterations} iterations (mean of ours); "
+        f"{NUM_TIMED} classes timed, scaled to {num_classes}"
     )
 
 
-def _compare_traversal(count: int, captions: int, dims: int, repeats: int) -> dict[str, Any]:
+def _compare_traversal(num_images: int, num_captions: int, dims: int, repeats: int) -> dict[str, Any]:
+    """Compare traversal with `image_by_image_traversal` on random Gaussians around one center."""
     generator = torch.Generator().manual_seed(0)
     center = 2 * torch.randn(dims, generator=generator)
 
-    def draw(number: int, log_var: float) -> Gaussian:
-        mean = normalize(center + torch.randn(number, dims, generator=generator), dim=-1)
-        return Gaussian(mean, log_var + 0.2 * torch.randn(number, dims, generator=generator))
+    def draw(count: int, log_var: float) -> Gaussian:
+        mean = normalize(center + torch.randn(count, dims, generator=generator), dim=-1)
+        return Gaussian(mean, log_var + 0.2 * torch.randn(count, dims, generator=generator))
 
-    images, texts, null = draw(count, -10.9), draw(captions, -9.6), draw(1, -9.0)
+    images, texts, null = draw(num_images, -10.9), draw(num_captions, -9.6), draw(1, -9.0)
     numbers = compare_implementations(
-        lambda: image_by_image_traversal(images[:FEW], texts, null),
+        lambda: image_by_image_traversal(images[:NUM_TIMED], texts, null),
         lambda: traverse(images, texts, null),
         repeats,
     )
     return {
         "name": "traversal to the inclusion root, 50 steps",
-        "size": f"{count} images x {captions} captions, {dims} dimensions",
-        "reference": f"image by image and step by step, log inclusion broadcast to (M, D); {FEW} images timed, "
-        f"scaled to {count}",
-        **_scale_reference(numbers, count / FEW),
+        "size": f"{num_images} images x {num_captions} captions, {dims} dimensions",
+        "reference": f"image by image and step by step, log inclusion broadcast to (M, D); {NUM_TIMED} images "
+        f"timed, scaled to {num_images}",
+        **_scale_reference(numbers, num_images / NUM_TIMED),
     }
 
 
 def _scale_reference(numbers: dict[str, Any], factor: float) -> dict[str, Any]:
-    """Scale the reference's seconds up to all classes or images; drop its memory, which is that of a few."""
+    """Scale the reference's seconds up to all classes or images, and drop its memory, which is that of `NUM_TIMED`.
+
+    Changes `numbers`, the result of `compare_implementations`, and returns it.
+    """
     numbers["reference_seconds"] *= factor
     numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]
     numbers.pop("times_smaller", None)

@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from benchmarks import timing
 from benchmarks.measures import product_ppcl
 from benchmarks.towers import PRODUCT, TOKENS, image_flops, text_flops
+from prolip.checks import require_positive_int
 from prolip.console import MISSING, make_table, print_tables
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
@@ -53,6 +54,7 @@ SIZES_WITH_RECIPE = ("miniature", "nano")
 """Sizes with a recipe of the same name, trained on scenes. The others use the paper's recipe and random data."""
 
 PAPER_RECIPE, BATCH_SIZE = "b16_1_28b", 16
+"""Recipe of the other sizes, and its samples per step: the recipe's own batch doesn't fit on one CPU."""
 CAPTION_TOKENS, CAPTION_SIGMA = 16, 0.5
 """Tokens of random captions are log-normal: the median, and the standard deviation of the logarithm."""
 
@@ -61,6 +63,7 @@ MIN_SECONDS = 0.3
 
 CPU = torch.device("cpu")
 PHASES = ("forward", "backward", "optimizer")
+"""Phases of a step: masks and towers; loss and gradients; all the rest."""
 
 
 def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: int = 5) -> dict[str, Any]:
@@ -74,10 +77,11 @@ def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: in
     Returns:
         threads, repeats, and works: by size the seconds per step (medians), fractions by phase, operations, memory.
     """
-    if (batch is not None and batch < 2) or repeats < 1 or not sizes:
-        raise ValueError(
-            f"batch {batch} must be at least 2, repeats {repeats} at least 1, and sizes at least one"
-        )
+    if batch is not None and batch < 2:
+        raise ValueError(f"--batch must be at least 2, not {batch}")
+    if not sizes:
+        raise ValueError("--sizes is empty: pass at least one model size (docs/models.md)")
+    require_positive_int(repeats, "--repeats")
     for size in sizes:
         get_config(size, TOKENS)  # fail now, not after hours spent on the sizes before a wrong one
     return {
@@ -88,45 +92,50 @@ def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: in
 
 
 def _measure_size(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
+    """Time our step, the straightforward one, a matrix product and loading a batch, and measure our peak memory.
+
+    Returns the entry of `works` of this size.
+    """
     setups: list[tuple[TrainConfig, PackageStep, Iterator[Batch] | None]] = []
 
-    def first_step() -> None:
+    def set_up_and_step() -> None:
+        """Make model, optimizer and data, append them to `setups`, and run a step: the memory of training."""
         config, model, batch_data, loader = make_setup(size, batch)
         setups.append((config, PackageStep(config, model, batch_data), loader))
         setups[0][1]()
 
-    mebibytes = timing.measure_peak_memory(first_step)
+    mebibytes = timing.measure_peak_memory(set_up_and_step)
     config, ours, loader = setups[0]
     plain = PlainStep(ours)
-    ours_each, plain_each = (_count_steps(step) for step in (ours, plain))
+    steps_per_run = {"ours": _choose_steps_per_run(ours), "plain": _choose_steps_per_run(plain)}
     a = torch.randn(PRODUCT, PRODUCT)
-    works: dict[str, Callable[[], Any]] = {
+    workloads: dict[str, Callable[[], Any]] = {
         "product": lambda: a @ a,
-        "ours": _repeat(ours, ours_each),
-        "plain": _repeat(plain, plain_each),
+        "ours": _repeat(ours, steps_per_run["ours"]),
+        "plain": _repeat(plain, steps_per_run["plain"]),
     }
     if loader is not None:
-        works["data"] = lambda: next(loader)
-    works["product"]()
-    ours.seconds = dict.fromkeys(PHASES, 0.0)
-    with progress_bar(f"measuring {size}", len(works) * repeats, "runs") as advance:
-        seconds = timing.time_interleaved(works, repeats, advance)
-    each = {"ours": ours_each, "plain": plain_each}
-    median = {name: statistics.median(times) / each.get(name, 1) for name, times in seconds.items()}
+        workloads["data"] = lambda: next(loader)
+    workloads["product"]()  # warm up
+    ours.seconds = dict.fromkeys(PHASES, 0.0)  # of the timed steps only
+    with progress_bar(f"measuring {size}", len(workloads) * repeats, "runs") as advance:
+        seconds = timing.time_interleaved(workloads, repeats, advance)
+    median = {name: statistics.median(times) / steps_per_run.get(name, 1) for name, times in seconds.items()}
+    fastest = min(seconds["ours"]) / steps_per_run["ours"]
     product_rate = 2 * PRODUCT**3 / min(seconds["product"])
-    data = median.get("data")
+    data_seconds = median.get("data")
     return {
         "recipe": size if size in SIZES_WITH_RECIPE else PAPER_RECIPE,
         "batch": config.batch_size,
-        "longest_text": ours.longest,
+        "longest_text": ours.max_text_length,
         "samples_per_second": config.batch_size / median["ours"],
         "seconds": median["ours"],
-        "fastest": min(seconds["ours"]) / ours_each,
+        "fastest": fastest,
         "fractions": {name: value / sum(ours.seconds.values()) for name, value in ours.seconds.items()},
-        "data_seconds": data,
-        "data_fraction": None if data is None else data / (data + median["ours"]),
+        "data_seconds": data_seconds,
+        "data_fraction": None if data_seconds is None else data_seconds / (data_seconds + median["ours"]),
         "gigaflop": ours.flops / 1e9,
-        "fraction_of_rate": ours.flops * ours_each / min(seconds["ours"]) / product_rate,
+        "fraction_of_rate": ours.flops / fastest / product_rate,
         "gigaflop_per_second": product_rate / 1e9,
         "mebibytes": mebibytes,
         "plain_samples_per_second": config.batch_size / median["plain"],
@@ -166,13 +175,18 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def _format_data(work: dict[str, Any]) -> str:
+    """Seconds per batch of one process, and their fraction of data and step together; a dash for random data."""
     if work["data_seconds"] is None:
         return MISSING
     return f"{work['data_seconds']:.4g} ({work['data_fraction']:.0%} if nothing overlapped)"
 
 
 def make_setup(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, Iterator[Batch] | None]:
-    """Make the recipe in float32 on one process, its model, one batch, and the loader of more (None: random data)."""
+    """Make what a training step needs: the config, the model, one batch, and the loader of more batches.
+
+    A size of `SIZES_WITH_RECIPE` has its own recipe and data. The others have the paper's recipe in float32 and a
+    random batch; their loader is None.
+    """
     if size in SIZES_WITH_RECIPE:
         config = recipes.load_recipe(size).build_config()
         config = replace(config, batch_size=batch or config.batch_size, data=replace(config.data, workers=0))
@@ -185,13 +199,14 @@ def make_setup(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch
     )
     generator = torch.Generator().manual_seed(config.seed)
     model = ProLIP(get_config(size, TOKENS)).init_weights(generator)
-    return config, model, _random_batch(model.config, config.batch_size, generator), None
+    return config, model, _draw_batch(model.config, config.batch_size, generator), None
 
 
-def _random_batch(config: ModelConfig, batch: int, generator: torch.Generator) -> Batch:
+def _draw_batch(config: ModelConfig, batch: int, generator: torch.Generator) -> Batch:
+    """Draw `batch` samples of random pixels and token ids; captions have log-normal lengths and are padded."""
     tokens, size = config.text.tokenizer, config.image.preprocessing.size
-    drawn = CAPTION_TOKENS * torch.exp(CAPTION_SIGMA * torch.randn(batch, generator=generator))
-    lengths = drawn.round().long().clamp(1, tokens.context_length)
+    float_lengths = CAPTION_TOKENS * torch.exp(CAPTION_SIGMA * torch.randn(batch, generator=generator))
+    lengths = float_lengths.round().long().clamp(1, tokens.context_length)
     ids = torch.randint(2, TOKENS.mask_id or 0, (batch, int(lengths.max())), generator=generator)
     ids = ids.masked_fill(torch.arange(ids.shape[1]) >= lengths[:, None], tokens.pad_id)
     pixels = torch.randint(0, 256, (batch, 3, size, size), generator=generator, dtype=torch.uint8)
@@ -200,7 +215,10 @@ def _random_batch(config: ModelConfig, batch: int, generator: torch.Generator) -
 
 
 class PackageStep:
-    """The step of `Trainer._step` on one batch; `seconds` accumulates the time of its phases."""
+    """The training step of `Trainer._step`, always on the same batch.
+
+    A call runs one step and changes the model and the optimizer. `seconds` accumulates the time by phase.
+    """
 
     def __init__(self, config: TrainConfig, model: ProLIP, batch: Batch) -> None:
         self.config, self.batch = config, batch
@@ -213,8 +231,10 @@ class PackageStep:
         self._embedded_at = 0.0
 
     def __call__(self) -> None:
+        """Run one step, and add the time of its phases to `seconds`."""
+        # the schedule of the learning rate ends with the recipe's steps
         config, model, step = self.config, self.module.model.config, self.step % self.config.steps
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self.optimizer.zero_grad()
         views = draw_masked_views(
             self.batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches,
@@ -227,36 +247,40 @@ class PackageStep:
         find_finite_rows(gradients.images, gradients.texts)
         self.step += 1
         ends = (self._embedded_at, gradients_at, time.perf_counter())
-        for name, start, end in zip(PHASES, (began, *ends), ends, strict=False):
+        for name, start, end in zip(PHASES, (started_at, *ends), ends, strict=False):
             self.seconds[name] += end - start
 
-    def _embed(self, part: MicroBatch) -> TowerOutputs:
-        embedded = self._towers(part)
+    def _embed(self, micro_batch: MicroBatch) -> TowerOutputs:
+        """Run both towers, and record when they were done: the end of the forward phase."""
+        outputs = self._towers(micro_batch)
         self._embedded_at = time.perf_counter()
-        return embedded
+        return outputs
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest text, to which all texts are cut."""
-        used = (self.batch.token_ids != self.module.model.config.text.tokenizer.pad_id).any(0)
-        return int(used.nonzero()[-1]) + 1
+    def max_text_length(self) -> int:
+        """Number of tokens of the longest text, to which all texts are cut."""
+        has_tokens = (self.batch.token_ids != self.module.model.config.text.tokenizer.pad_id).any(0)
+        return int(has_tokens.nonzero()[-1]) + 1
 
     @property
     def flops(self) -> int:
-        """Operations of a step, forward and backward: towers (unmasked and masked inputs) and logits."""
+        """Floating-point operations of a step, forward and backward: towers (unmasked and masked inputs) and logits."""
         config, masking, count = self.module.model.config, self.config.masking, len(self.batch)
         patches = max(1, round((1 - masking.patch_mask_ratio) * config.image.num_patches))
-        images, texts = count_masked_views(masking, count)
+        num_masked_images, num_masked_texts = count_masked_views(masking, count)
         return (
             count * _image_flops(config, config.image.num_patches)
-            + images * _image_flops(config, patches)
-            + (count + texts) * 3 * text_flops(config.text, config.embed_dim, self.longest)
+            + num_masked_images * _image_flops(config, patches)
+            + (count + num_masked_texts) * 3 * text_flops(config.text, config.embed_dim, self.max_text_length)
             + _logit_flops(config, count)
         )
 
 
 class PlainStep:
-    """A straightforward implementation of the same step, on the same batch, weights and moments."""
+    """A straightforward implementation of the step of a `PackageStep`, with which it shares batch, weights and moments.
+
+    A call runs one step and changes the model and the optimizer of both.
+    """
 
     def __init__(self, ours: PackageStep) -> None:
         self.config, self.module = ours.config, ours.module
@@ -271,6 +295,7 @@ class PlainStep:
         self.step = 0
 
     def __call__(self) -> None:
+        """Run one step: masks, loss, backward, clipping, AdamW."""
         config, step = self.config, self.step % self.config.steps
         self.optimizer.zero_grad()
         self.loss(*self._draw_masks()).backward()
@@ -284,6 +309,7 @@ class PlainStep:
         self.step += 1
 
     def _draw_masks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw the arguments of `loss`; every input is masked, but only some masked views enter the loss."""
         model, masking, count = self.model.config, self.config.masking, len(self.ids)
         tokens = model.text.tokenizer
         patch_indices = draw_patch_indices(
@@ -294,9 +320,9 @@ class PlainStep:
             mask_fraction=masking.token_mask_ratio,
             generator=self._generator,
         )  # fmt: skip
-        images, texts = count_masked_views(masking, count)
+        num_masked_images, num_masked_texts = count_masked_views(masking, count)
         order = torch.randperm(count, generator=self._generator)
-        return patch_indices, masked_ids, order[:images], order[:texts]
+        return patch_indices, masked_ids, order[:num_masked_images], order[:num_masked_texts]
 
     def loss(
         self, patch_indices: Tensor, masked_ids: Tensor, image_rows: Tensor, text_rows: Tensor
@@ -330,7 +356,7 @@ class PlainStep:
 
     @property
     def flops(self) -> int:
-        """Operations of a step, forward and backward."""
+        """Floating-point operations of a step, forward and backward."""
         config, count = self.model.config, len(self.ids)
         text = 3 * text_flops(config.text, config.embed_dim, config.text.tokenizer.context_length)
         return 2 * count * (_image_flops(config, config.image.num_patches) + text) + _logit_flops(
@@ -339,14 +365,14 @@ class PlainStep:
 
 
 class _PaddedTextTower(TextTower):
-    """A text tower that also computes padding; it is masked, so that the result is the same."""
+    """A text tower that computes padding instead of cutting it off; attention masks it, so that the result is equal."""
 
     def _trim_padding(self, ids: Tensor) -> Tensor:
         return ids
 
 
 def make_padded_model(model: ProLIP) -> ProLIP:
-    """Make a model that shares all parameters, but doesn't cut a batch of texts to the longest."""
+    """Make a model that shares all parameters with `model`, but doesn't cut a batch of texts to the longest."""
     other = ProLIP(model.config)
     with torch.device("meta"):
         other.text = _PaddedTextTower(model.config.text, model.config.embed_dim)
@@ -355,29 +381,33 @@ def make_padded_model(model: ProLIP) -> ProLIP:
 
 
 def mask_pixels(patch_indices: Tensor, config: ModelConfig) -> Tensor:
-    """Make a mask of pixels, (n, 1, S, S): 1 on the patches given by index (n, K), else 0."""
+    """Make a mask of pixels, (n, 1, S, S): 1 on the patches whose indices are given, (n, K), else 0."""
     grid, side, size = config.image.grid, config.image.patch_size, config.image.preprocessing.size
-    shown = (
+    mask = (
         torch.zeros(len(patch_indices), grid * grid).scatter_(1, patch_indices, 1.0).view(-1, 1, grid, grid)
     )
     rest = size - grid * side  # no patch covers the pixels at the right and bottom edges
-    return pad(shown.repeat_interleave(side, 2).repeat_interleave(side, 3), (0, rest, 0, rest))
+    return pad(mask.repeat_interleave(side, 2).repeat_interleave(side, 3), (0, rest, 0, rest))
 
 
 def _image_flops(config: ModelConfig, patches: int) -> int:
-    """Forward and backward operations of an image: each product has two more backward, that on pixels one."""
+    """Forward and backward operations of an image with this number of patches.
+
+    A product of the forward pass has two in the backward pass; that of pixels has one, as they need no gradient.
+    """
     image = config.image
     first = 3 * image.patch_size**2 * image.blocks.width * (3 if image.stem == "mlp" else 1)
     return 3 * image_flops(image, config.embed_dim, patches) - 2 * patches * first
 
 
 def _logit_flops(config: ModelConfig, batch: int) -> int:
+    """Forward and backward operations of the (batch, batch) logits: three products, two operations per multiply-add."""
     return 3 * 2 * batch * batch * config.embed_dim
 
 
-def _count_steps(step: Callable[[], None]) -> int:
-    """Count the steps of a run of at least MIN_SECONDS; this also warms up."""
-    for _ in range(2):  # the first step is slower, which doesn't matter if steps are long
+def _choose_steps_per_run(step: Callable[[], None]) -> int:
+    """Choose how many steps a timed run needs to last MIN_SECONDS; runs one or two steps, which warms up."""
+    for _ in range(2):  # the first step is slower than the others, which doesn't matter if steps are long
         start = time.perf_counter()
         step()
         seconds = time.perf_counter() - start
@@ -387,8 +417,10 @@ def _count_steps(step: Callable[[], None]) -> int:
 
 
 def _repeat(step: Callable[[], None], count: int) -> Callable[[], None]:
-    def work() -> None:
+    """Make a function that calls `step` `count` times."""
+
+    def run_steps() -> None:
         for _ in range(count):
             step()
 
-    return work
+    return run_steps

@@ -35,7 +35,7 @@ def test_make_photo_has_photographic_detail():
 
 
 def test_data_command(capsys, monkeypatch):
-    monkeypatch.setattr(data, "PHOTOS", {"64 x 48": (64, 48)})
+    monkeypatch.setattr(data, "PHOTO_SIZES", {"64 x 48": (64, 48)})
     monkeypatch.setattr(data, "SAMPLES", 20)
     monkeypatch.setattr(data, "SCENES", 3)
     threads = torch.get_num_threads()

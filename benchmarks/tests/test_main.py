@@ -6,10 +6,10 @@ from benchmarks.__main__ import main
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["measures", "--scale", "-1"], "scale -1.0 must be above 0 and at most 10, repeats 5 at least 1"),
-        (["measures", "--scale", "inf"], "scale inf must be"),
-        (["measures", "--scale", "nan"], "scale nan must be"),
-        (["data", "--photos", "0"], "must be at least 1"),
+        (["measures", "--scale", "-1"], "--scale must be above 0 and at most 10, not -1.0"),
+        (["measures", "--scale", "inf"], "not inf"),
+        (["measures", "--scale", "nan"], "not nan"),
+        (["data", "--photos", "0"], "--photos must be a whole number of at least 1, not 0"),
     ],
 )
 def test_main_rejects_bad_input_with_exit_code_2(command, message, capsys, monkeypatch):

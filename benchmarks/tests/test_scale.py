@@ -58,5 +58,5 @@ def test_print_result(result, capsys):
 
 @pytest.mark.parametrize("numbers", [{"photos": 4}, {"repeats": 0}, {"pool": 0}])
 def test_run_rejects_bad_numbers(numbers):
-    with pytest.raises(ValueError, match="must be at least"):
+    with pytest.raises(ValueError, match=f"--{next(iter(numbers))} must be at least"):
         scale.run(**numbers)

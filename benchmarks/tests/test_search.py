@@ -33,8 +33,8 @@ def test_compare_queries_takes_median_of_ratios(monkeypatch):
     seconds = iter([{"l2": [1.0], "csd": [2.0]}, {"l2": [4.0], "csd": [2.0]}, {"l2": [1.0], "csd": [1.1]}])
     asked = []
 
-    def time_interleaved(works, repeats):
-        asked.append({name: work.args[1] for name, work in works.items()})
+    def time_interleaved(workloads, repeats):
+        asked.append({name: work.args[1] for name, work in workloads.items()})
         return next(seconds)
 
     monkeypatch.setattr(search, "time_interleaved", time_interleaved)
@@ -56,5 +56,5 @@ def test_draw_clusters_has_near_neighbors():
 
 @pytest.mark.parametrize("options", [{"scale": 0.0}, {"scale": 11.0}, {"scale": math.nan}, {"repeats": 0}])
 def test_bad_options(options):
-    with pytest.raises(ValueError, match="must be above 0 and at most 10"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         search.run(**options)

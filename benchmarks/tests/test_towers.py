@@ -63,7 +63,7 @@ def test_towers_command(capsys):
 
 
 def test_run_rejects_bad_arguments():
-    with pytest.raises(ValueError, match="batch 1 must be at least 2"):
+    with pytest.raises(ValueError, match="--batch must be at least 2, not 1"):
         towers.run(batch=1)
     with pytest.raises(ValueError, match="huge"):
         towers.run(size="huge")

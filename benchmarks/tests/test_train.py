@@ -142,7 +142,7 @@ def test_flops_equal_those_counted_by_torch(size):
     ids = given.token_ids[:, :7].clone()
     ids[:, 5:] = model.config.text.tokenizer.pad_id
     ours = train.PackageStep(config, model, replace(given, token_ids=ids))
-    assert ours.longest == 5
+    assert ours.max_text_length == 5
     unseen = (
         2 * len(ids) ** 2 * model.config.embed_dim
     )  # torch doesn't count addmm_, by which PPCL adds one product up
@@ -168,7 +168,7 @@ def test_both_steps_share_weights_and_moments():
     assert not torch.equal(model.image.positions, before)
 
 
-def test_random_batch_has_captions_of_many_lengths(generator):
+def test_draw_batch_has_captions_of_many_lengths(generator):
     _, model, given, loader = train.make_setup("small", 200)
     tokens = model.config.text.tokenizer
     lengths = (given.token_ids != tokens.pad_id).sum(1)
@@ -206,9 +206,9 @@ def test_train_command(capsys, monkeypatch):
 
 
 def test_run_rejects_bad_arguments():
-    with pytest.raises(ValueError, match="batch 1 must be at least 2"):
+    with pytest.raises(ValueError, match="--batch must be at least 2, not 1"):
         train.run(batch=1)
-    with pytest.raises(ValueError, match="repeats 0 at least 1"):
+    with pytest.raises(ValueError, match=r"--repeats .* not 0"):
         train.run(repeats=0)
     with pytest.raises(ValueError, match="huge"):
         train.run(sizes=("nano", "huge"))

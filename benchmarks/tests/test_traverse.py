@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_write_captions_round_trip(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "PART", 40)
+    monkeypatch.setattr(bench, "PART_SIZE", 40)
     texts, images, null = bench.draw_gaussians(100, 8, 3)
     scan = ExactSearch(EmbeddedCaptions(bench.write_captions(tmp_path / "e", texts)))
     wanted, found = traverse(images, texts, null), traverse(images, scan, null)
