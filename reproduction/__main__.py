@@ -32,10 +32,10 @@ def reproduce(
     Args:
         scale: The budget of each run: minutes, an hour or a night.
         variants: Variants of the recipe "miniature", or untrained or cost. None: all.
-        seeds: Seeds of each variant. None: three of the headline and of untrained, one of the others.
+        seeds: Seeds of each variant. None: three of prolip and of untrained, one of the others.
         out: The folder for cells, runs and the table.
         show: Run nothing; print the table of the existing cells.
-        overwrite: Run also what has a committed cell.
+        overwrite: Run also cells that the repository holds; those in --out are still kept.
         docs: A page whose part between two markers is replaced by the table (docs/miniature.md).
         as_json: Print JSON instead of tables.
     """
@@ -61,16 +61,17 @@ def reproduce(
     else:
         print_tables(table.make_tables(), width=160)
     paths = [write_json(out / "table.json", table.to_json())]
-    text = table.to_markdown()
+    markdown = table.to_markdown()
     paths.append(
-        atomic_write(out / "table.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        atomic_write(out / "table.md", lambda temporary: temporary.write_text(markdown, encoding="utf-8"))
     )
     if docs is not None:
-        paths.append(write_generated(docs.expanduser(), text))
+        paths.append(write_generated(docs.expanduser(), markdown))
     print(*paths, sep="\n", file=sys.stderr if as_json else sys.stdout)
 
 
 def main(args: list[str] | None = None) -> None:
+    """Run `reproduce` with the arguments (None: those of the process); an expected error exits with one line."""
     with cli.reported_errors("reproduction"):
         tyro.cli(reproduce, prog="python -m reproduction", args=args)
 

@@ -13,25 +13,30 @@ from prolip.scenes.ambiguity import log_ambiguity
 from reproduction.evaluation_data import EmbeddedScenes
 
 MIN_GROUP = 50
-"""Smallest group of captions of one length, or of one ambiguity, that has a correlation."""
+"""Smallest group of captions of one length, or of one ambiguity, of which a correlation is computed."""
 LEVELS = (1, 2, 3)
-"""Level 0 is always true: its ambiguity doesn't vary."""
+"""Levels of captions that have a correlation. A caption of level 0 is always true: its ambiguity doesn't vary."""
 
 
-def measure(embedded: EmbeddedScenes) -> dict[str, Any] | None:
-    """Spearman's correlations of tr(Sigma), over different texts; None for a deterministic model.
+def measure_ambiguity(embedded: EmbeddedScenes) -> dict[str, Any] | None:
+    """Correlate text uncertainty tr(Sigma) with true ambiguity and with length, by Spearman over different texts.
 
-    n: different texts. spearman: with ln of the true probability. by_level: the same within levels 1, 2, 3,
-    {n, spearman}. within_length: the same among captions of equally many words, {mean, min, groups, n}.
-    length: with the number of words. length_within_ambiguity: the same among captions of the same ambiguity.
-    None where a side does not vary.
+    Returns:
+        None for a deterministic model. Else, with None in place of a correlation if one side does not vary:
+        n: number of different texts.
+        spearman: correlation with the log-ambiguity, ln of the true probability.
+        by_level: the same within each of levels 1, 2, 3, {n, spearman}.
+        within_length: the same among captions of equally many words, {mean, min, groups, n}.
+        length: correlation with the number of words.
+        length_within_ambiguity: the same among captions of equal ambiguity, {mean, min, groups, n}.
     """
     if not embedded.probabilistic:
         return None
-    first = {caption.text: row for row, caption in reversed(list(enumerate(embedded.captions)))}
-    rows = sorted(first.values())
+    first_rows = {caption.text: row for row, caption in reversed(list(enumerate(embedded.captions)))}
+    rows = sorted(first_rows.values())
     captions = [embedded.captions[row] for row in rows]
     uncertainty = embedded.texts.uncertainty[rows].double()
+    # rounded, so that equal ambiguities are equal numbers and make a group
     truth = torch.tensor(
         [round(log_ambiguity(caption.meaning, embedded.world), 9) for caption in captions],
         dtype=torch.float64,
@@ -42,31 +47,40 @@ def measure(embedded: EmbeddedScenes) -> dict[str, Any] | None:
         "n": len(captions),
         "spearman": spearman(uncertainty, truth),
         "by_level": {str(level): _correlate_subset(uncertainty, truth, levels == level) for level in LEVELS},
-        "within_length": _summary(correlate_within_groups(words, uncertainty, truth)),
+        "within_length": _summarize_groups(correlate_within_groups(words, uncertainty, truth)),
         "length": spearman(uncertainty, words.double()),
-        "length_within_ambiguity": _summary(correlate_within_groups(truth, uncertainty, words.double())),
+        "length_within_ambiguity": _summarize_groups(
+            correlate_within_groups(truth, uncertainty, words.double())
+        ),
     }
 
 
 def correlate_within_groups(groups: Tensor, a: Tensor, b: Tensor) -> Iterator[tuple[int, float]]:
-    """Iterate over (n, Spearman's correlation of a and b (N,)) of groups of MIN_GROUP or more that are not constant."""
+    """Yield (n, Spearman's correlation of a and b) of each group of rows; all arguments are (N,).
+
+    Groups of fewer than MIN_GROUP rows are omitted, and those in which a or b does not vary.
+    """
     for group in groups.unique():
-        same = groups == group
-        if int(same.sum()) >= MIN_GROUP and (found := spearman(a[same], b[same])) is not None:
-            yield int(same.sum()), found
+        in_group = groups == group
+        if int(in_group.sum()) < MIN_GROUP:
+            continue
+        correlation = spearman(a[in_group], b[in_group])
+        if correlation is not None:
+            yield int(in_group.sum()), correlation
 
 
-def _correlate_subset(a: Tensor, b: Tensor, chosen: Tensor) -> dict[str, Any]:
-    return {"n": int(chosen.sum()), "spearman": spearman(a[chosen], b[chosen])}
+def _correlate_subset(a: Tensor, b: Tensor, mask: Tensor) -> dict[str, Any]:
+    """{n, spearman} of a and b (N,) over the rows where the mask, bool (N,), is true."""
+    return {"n": int(mask.sum()), "spearman": spearman(a[mask], b[mask])}
 
 
-def _summary(groups: Iterator[tuple[int, float]]) -> dict[str, Any]:
-    """n: captions of all groups together."""
-    counted = list(groups)
-    found = [correlation for _, correlation in counted]
+def _summarize_groups(groups: Iterator[tuple[int, float]]) -> dict[str, Any]:
+    """Summarize (n, correlation) of groups: {n (of all groups together), mean, min, groups (their number)}."""
+    counts_and_correlations = list(groups)
+    correlations = [correlation for _, correlation in counts_and_correlations]
     return {
-        "n": sum(count for count, _ in counted),
-        "mean": sum(found) / len(found) if found else None,
-        "min": min(found, default=None),
-        "groups": len(found),
+        "n": sum(count for count, _ in counts_and_correlations),
+        "mean": sum(correlations) / len(correlations) if correlations else None,
+        "min": min(correlations, default=None),
+        "groups": len(correlations),
     }

@@ -19,41 +19,48 @@ from prolip.zeroshot.prompts import embed_classes, embed_prompts
 from reproduction.evaluation_data import EvaluationData, has_variances, replace_with_constant_variance
 
 TASKS = ("color_shape", "unseen", "shape", "color", "position", "count")
-HEADLINE = TASKS[0]
+"""Zero-shot tasks that `EvaluationData.prepare` writes."""
+MAIN_TASK = TASKS[0]
+"""Task of all evaluations but zero-shot accuracy."""
 OCCLUDED_FRACTIONS = robustness.OCCLUSION[1:]
-TOP = (1, 5, 10)
-"""K of the least uncertain prompts of each class."""
+TOP_K = (1, 5, 10)
+"""Numbers of least uncertain prompts that make up a class."""
 
 
 def evaluate_zero_shot(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """Accuracy on each task by CSD: with its first prompt alone ("a {c}"), and with all templates."""
-    return {name: _accuracies(embedder, evaluation_data.task(name)) for name in TASKS}
+    """Evaluate zero-shot accuracy by CSD on each task.
+
+    Returns:
+        By task {n, classes, one_prompt (accuracy with the first template, "a {c}"), all_prompts (with all templates)}.
+    """
+    return {name: _compute_accuracies(embedder, evaluation_data.task(name)) for name in TASKS}
 
 
-def _accuracies(embedder: Embedder, data: LabeledData) -> dict[str, Any]:
+def _compute_accuracies(embedder: Embedder, data: LabeledData) -> dict[str, Any]:
+    """The entry of one task, as of `evaluate_zero_shot`."""
     images = embedder.embed_images(data.source)
     labels = data.labels(images.metadata)
 
-    def accuracy(templates: tuple[str, ...]) -> float | None:
+    def compute_accuracy(templates: tuple[str, ...]) -> float | None:
         classes = embed_classes(embedder, data.class_names, templates)
         return robustness.measure_accuracy(images.images, labels, classes)["accuracy"]
 
     return {
         "n": len(images),
         "classes": len(data.class_names),
-        "one_prompt": accuracy(data.templates[:1]),
-        "all_prompts": accuracy(data.templates),
+        "one_prompt": compute_accuracy(data.templates[:1]),
+        "all_prompts": compute_accuracy(data.templates),
     }
 
 
 def evaluate_occlusion(embedder: Embedder, evaluation_data: EvaluationData) -> list[dict[str, Any]]:
-    """Evaluate images with an occluded center.
+    """Evaluate images of the main task with an occluded center.
 
     Returns:
-        For each occluded fraction of the area: {fraction, n, accuracy, uncertainty (mean), rises (fraction of images
-        that are more uncertain than when whole; None for a deterministic model)}.
+        For each occluded fraction of the area, from 0: {fraction, n, accuracy, uncertainty (mean), rises (fraction of
+        images that are more uncertain than when whole; None for a deterministic model)}.
     """
-    data = evaluation_data.task(HEADLINE)
+    data = evaluation_data.task(MAIN_TASK)
     classes = embed_classes(embedder, data.class_names, data.templates)
     whole = embedder.embed_images(data.source)
     labels, rows = data.labels(whole.metadata), []
@@ -62,21 +69,32 @@ def evaluate_occlusion(embedder: Embedder, evaluation_data: EvaluationData) -> l
             embedder.embed_images(data.source, make_occlusion(fraction)).images if fraction else whole.images
         )
         scores = robustness.measure_accuracy(images, labels, classes)
-        rows.append({"fraction": fraction, "n": len(images), **scores, "rises": _rises(whole.images, images)})
+        rows.append(
+            {
+                "fraction": fraction,
+                "n": len(images),
+                **scores,
+                "rises": _compute_rising_fraction(whole.images, images),
+            }
+        )
     return rows
 
 
 def evaluate_pgd(embedder: Embedder, evaluation_data: EvaluationData) -> list[dict[str, Any]]:
-    """PGD (8/255, steps of 2/255): {steps, n, accuracy, uncertainty, rises}, of images spread over the first task."""
-    data, model = evaluation_data.task(HEADLINE), embedder.model
+    """Evaluate images of the main task, evenly spaced, after a PGD attack (epsilon 8/255, steps of 2/255).
+
+    Returns:
+        For each number of steps, from 0: {steps, n, accuracy, uncertainty, rises} as of `evaluate_occlusion`.
+    """
+    data, model = evaluation_data.task(MAIN_TASK), embedder.model
     indices = evenly_spaced(len(data.source), evaluation_data.sizes.num_pgd).tolist()
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
     labels = data.labels(clean.metadata)[indices]
-    prepare = Preprocessor(pixels=model.config.image.preprocessing, tokenizer=None, caption="first")
-    pixels = [prepare.process(data.source.read(index), 0).pixels for index in indices]
+    preprocessor = Preprocessor(pixels=model.config.image.preprocessing, tokenizer=None, caption="first")
+    pixels = [preprocessor.process(data.source.read(index), 0).pixels for index in indices]
     attack = PGDAttack(steps=evaluation_data.sizes.pgd_steps)
-    found = {0: clean.images[indices]} | attack_images(
+    images_by_steps = {0: clean.images[indices]} | attack_images(
         model, pixels, labels, classes, attack, sample_indices=indices, progress=embedder.progress
     )
     return [
@@ -84,45 +102,61 @@ def evaluate_pgd(embedder: Embedder, evaluation_data: EvaluationData) -> list[di
             "steps": steps,
             "n": len(images),
             **robustness.measure_accuracy(images, labels, classes),
-            "rises": _rises(found[0], images),
+            "rises": _compute_rising_fraction(images_by_steps[0], images),
         }
-        for steps, images in found.items()
+        for steps, images in images_by_steps.items()
     ]
 
 
-def _rises(whole: Gaussian, changed: Gaussian) -> float | None:
+def _compute_rising_fraction(whole: Gaussian, changed: Gaussian) -> float | None:
+    """Fraction of images that are more uncertain after a change, row by row; None for a deterministic model."""
     if not has_variances(whole):
         return None
     return (changed.uncertainty > whole.uncertainty).double().mean().item()
 
 
 def evaluate_prompts(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """n, and by strategy the accuracy (None where the model can't have it); with equal variances, BPRW of 0, 5 and 9
-    images; and the centroid of as many images, without prompts."""
-    data, shots = evaluation_data.task(HEADLINE), evaluation_data.shots(HEADLINE)
-    plan = StrategyConfig(single_template=0, top_k=TOP, std_multiples=(), runs=evaluation_data.sizes.repeats)
-    prompted = embed_prompts(embedder, data.class_names, data.templates)
-    tested, learnt = (embedder.embed_images(part.source) for part in (data, shots))
-    labels, shot_labels = data.labels(tested.metadata), shots.labels(learnt.metadata)
+    """Compare strategies that combine prompts into a class, on the main task.
+
+    Returns:
+        n: number of images. rows: accuracy by name of the strategy, None for one that needs the variances that a
+        deterministic model lacks. Controls are BPRW with equal variances, also without labeled images, and the centroid
+        of the labeled images without prompts.
+    """
+    data, shots = evaluation_data.task(MAIN_TASK), evaluation_data.shots(MAIN_TASK)
+    config = StrategyConfig(
+        single_template=0, top_k=TOP_K, std_multiples=(), runs=evaluation_data.sizes.repeats
+    )
+    prompt_embeddings = embed_prompts(embedder, data.class_names, data.templates)
+    test, train = (embedder.embed_images(labeled.source) for labeled in (data, shots))
+    labels, shot_labels = data.labels(test.metadata), shots.labels(train.metadata)
     result = prompts.compare_strategies(
-        prompted, tested.images, labels, train=learnt.images, train_labels=shot_labels, config=plan
+        prompt_embeddings, test.images, labels, train=train.images, train_labels=shot_labels, config=config
     )
     rows = {row["name"]: row["accuracy"] for row in result["rows"]}
     rows["BPRW, 0 images, equal variances"] = None
-    if has_variances(prompted):
-        flat = [replace_with_constant_variance(z) for z in (prompted, tested.images)]
-        equal = prompts.compare_strategies(
-            flat[0], flat[1], labels, train=learnt.images, train_labels=shot_labels,
-            config=StrategyConfig(single_template=0, top_k=(), std_multiples=(), shots=(), runs=plan.runs),
+    if has_variances(prompt_embeddings):
+        # compare_strategies has this control for labeled images only
+        flat_prompts, flat_images = (
+            replace_with_constant_variance(z) for z in (prompt_embeddings, test.images)
+        )
+        flat_result = prompts.compare_strategies(
+            flat_prompts, flat_images, labels, train=train.images, train_labels=shot_labels,
+            config=StrategyConfig(single_template=0, top_k=(), std_multiples=(), shots=(), runs=config.runs),
         )  # fmt: skip
-        named = {row["name"]: row["accuracy"] for row in equal["rows"]}
-        rows["BPRW, 0 images, equal variances"] = named["BPRW, 0 images"]
+        flat_rows = {row["name"]: row["accuracy"] for row in flat_result["rows"]}
+        rows["BPRW, 0 images, equal variances"] = flat_rows["BPRW, 0 images"]
     return {"n": result["images"], "rows": rows}
 
 
 def evaluate_hierarimgs(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """HierarImgs: n; by level, from the largest segment on: included (fraction with H(original in level) > 0),
-    more_uncertain, and own: the AUROC of an image's own level against others' by log inclusion."""
+    """Evaluate HierarImgs.
+
+    Returns:
+        n: number of images. levels: for each level, from the largest segment on, {included (fraction of images with
+        H(original in level) > 0), more_uncertain (fraction), own (AUROC of an image's own level against other images'
+        levels, by log inclusion)}.
+    """
     data = read_hierarimgs(evaluation_data.folder / "hierarimgs" / "levels")
     result = hierarimgs.evaluate_hierarimgs(embedder, data, untrained=0)
     return {
@@ -139,9 +173,15 @@ def evaluate_hierarimgs(embedder: Embedder, evaluation_data: EvaluationData) -> 
 
 
 def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """HierarCaps: order {n, adjacent (mean), pairs (fraction of chains whose level k is above level k + 1)}, None for a
-    deterministic model; traversal, by root (of the image): precision, recall, root_recall; recall: of the set's own
-    protocol."""
+    """Evaluate HierarCaps.
+
+    Returns:
+        n: number of chains.
+        order: {n, adjacent, pairs}: the fraction of adjacent levels whose more general caption is more uncertain, over
+            all levels and by level; None for a deterministic model.
+        traversal: {precision, recall, root_recall} by root of the traversal.
+        recall: that of the radial protocol, which HierarCaps itself uses.
+    """
     data = read_hierarcaps(evaluation_data.folder / "hierarcaps" / "test.csv")
     result = hierarcaps.evaluate_hierarcaps(embedder, data)
     uncertainty = result["uncertainty"]

@@ -38,16 +38,17 @@ class Cell:
 
     @property
     def name(self) -> str:
+        """Variant and seed, the stem of the file: "prolip-0"."""
         return f"{self.variant}-{self.seed}"
 
 
 def get_cell_path(folder: Path, scale: str, variant: str, seed: int) -> Path:
-    """The file of a cell."""
+    """The file of a cell in a folder of cells."""
     return folder / scale / f"{variant}-{seed}.json"
 
 
 def write_cell(folder: Path, cell: Cell) -> Path:
-    """Write a cell atomically."""
+    """Write a cell atomically to its file in a folder of cells; returns the path."""
     content = {"format": FORMAT, "version": VERSION, **asdict(cell)}
     return write_json(get_cell_path(folder, cell.scale, cell.variant, cell.seed), content)
 
@@ -59,23 +60,27 @@ def read_cell(path: Path) -> Cell | None:
         The cell; None if it has another version.
 
     Raises:
-        ValueError: The file is damaged or in the wrong folder.
+        ValueError: The file is damaged, or its name or folder is not that of the cell.
     """
-    advice = "remove it: python -m reproduction then measures it again"
+    advice = (
+        f"Remove the file, and measure the cell again with: python -m reproduction --scale {path.parent.name}"
+    )
     try:
         content = read_json(path)
     except ValueError as error:
-        raise ValueError(f"{error}; {advice}") from None
+        raise ValueError(f"{error}. {advice}") from None
     if content.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a cell of python -m reproduction; {advice}")
+        raise ValueError(f"{path} is not a cell of python -m reproduction. {advice}")
     if content.get("version") != VERSION:
         return None
     missing = [name for name in Cell.__dataclass_fields__ if name not in content]
     if missing:
-        raise ValueError(f"{path} has no {', '.join(missing)}; {advice}")
+        raise ValueError(f"{path} has no {', '.join(missing)}. {advice}")
     cell = Cell(**{name: content[name] for name in Cell.__dataclass_fields__})
     if (cell.scale, f"{cell.name}.json") != (path.parent.name, path.name):
-        raise ValueError(f"{path} holds the cell {cell.scale}/{cell.name}; {advice}")
+        raise ValueError(
+            f"{path} holds the cell {cell.scale}/{cell.name}, which belongs to another file. {advice}"
+        )
     return cell
 
 
@@ -87,23 +92,24 @@ def read_cells(folders: Sequence[Path]) -> list[Cell]:
 
     Returns:
         The cells. All seeds of a variant at a scale have one recipe: the current one if there are cells of it, else
-        that of the first cell. Others are left out, so that an old cell doesn't hide a new one.
+        that of the first cell. Cells of other recipes are left out, so that an old cell doesn't hide a new one.
     """
-    cells = [cell for path in _files(folders) if (cell := read_cell(path)) is not None]
-    recipes: dict[tuple[str, str], str] = {}
+    cells = [cell for path in _iter_files(folders) if (cell := read_cell(path)) is not None]
+    fingerprints: dict[tuple[str, str], str] = {}  # the recipe that is used, by (scale, variant)
     for cell in cells:
-        recipes.setdefault((cell.scale, cell.variant), cell.fingerprint)
+        fingerprints.setdefault((cell.scale, cell.variant), cell.fingerprint)
     for cell in cells:
         if cell.fingerprint == compute_current_fingerprint(cell.variant, cell.scale):
-            recipes[cell.scale, cell.variant] = cell.fingerprint
-    found: dict[tuple[str, str, int], Cell] = {}
+            fingerprints[cell.scale, cell.variant] = cell.fingerprint
+    unique_cells: dict[tuple[str, str, int], Cell] = {}
     for cell in cells:
-        if recipes[cell.scale, cell.variant] == cell.fingerprint:
-            found.setdefault((cell.scale, cell.variant, cell.seed), cell)
-    return list(found.values())
+        if fingerprints[cell.scale, cell.variant] == cell.fingerprint:
+            unique_cells.setdefault((cell.scale, cell.variant, cell.seed), cell)
+    return list(unique_cells.values())
 
 
-def _files(folders: Sequence[Path]) -> Iterator[Path]:
+def _iter_files(folders: Sequence[Path]) -> Iterator[Path]:
+    """Files of cells: folder after folder, scale after scale, by name."""
     for folder in folders:
         for scale in SCALES:
             yield from sorted((folder / scale).glob("*.json"))

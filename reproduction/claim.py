@@ -9,7 +9,7 @@ from reproduction.observations import Observe
 from reproduction.variants import HEADLINE
 
 Form = Literal["percent", "points", "correlation", "ratio"]
-"""Format of a value: 0.5 as 50.0 %, as +50.0 points, as +0.50, as 0.500."""
+"""Format of a value, in this order: 0.5 is printed as 50.0 %, +50.0 points, +0.50 or 0.500."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +17,11 @@ class Control:
     """A quantity that is shown beside a claim.
 
     Attributes:
-        name: For people.
+        name: As the table prints it.
         variant: Variant of its cells; None: those of the claim itself.
-        observe: What is observed; None: as in the claim.
-        against: If it shows the claim as well, the claim is not shown. False: it is only shown for comparison.
+        observe: Observation of a cell; None: that of the claim.
+        against: Whether the claim counts as not shown if this control shows it as well. False: the control is only
+            printed for comparison.
     """
 
     name: str
@@ -35,16 +36,16 @@ class Claim:
 
     Attributes:
         id: Unique name.
-        statement: In words.
+        statement: The claim in words.
         definition: What is measured, and what counts as an effect.
-        where: In the paper.
-        paper: The paper's value.
+        where: Table, figure or section of the paper that makes the claim.
+        paper: The paper's value, formatted.
         observe: Observation of a cell of `variant`.
         form: Format of the value.
         variant: Variant of the recipe.
         rival: Another variant at the same scale; the effect is then that of `variant` minus that of the rival.
         rival_observe: Observation of a cell of the rival; None: as `observe`.
-        controls: What is shown beside it.
+        controls: Quantities that are printed beside it.
     """
 
     id: str

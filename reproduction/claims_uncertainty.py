@@ -20,11 +20,12 @@ WITHIN_LENGTH = observe_correlation("ambiguity/within_length/mean", "ambiguity/w
 FIGURE_LENGTH, FIGURE_LEVEL = "Figure fig:t_unc_vs_len", "Figure fig:t_unc_vs_hierarchy"
 
 
-def _generality(variant: str, sentence: str) -> Claim:
-    length = Control(name="within a length", observe=WITHIN_LENGTH, against=False)
+def _make_generality_claim(variant: str, statement: str) -> Claim:
+    """The claim that text uncertainty of a variant rises with the true ambiguity of captions."""
+    within_length = Control(name="within a length", observe=WITHIN_LENGTH, against=False)
     return Claim(
         id="generality" if variant == "prolip" else f"generality-{variant}",
-        statement=sentence,
+        statement=statement,
         definition=f"Spearman's correlation of text uncertainty with the exact log-probability that a random scene "
         f"satisfies the caption; {CAPTIONS}. Effect: the correlation.",
         where=FIGURE_LEVEL,
@@ -32,11 +33,12 @@ def _generality(variant: str, sentence: str) -> Claim:
         observe=observe_correlation("ambiguity/spearman", "ambiguity/n"),
         form="correlation",
         variant=variant,
-        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL, length),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL, within_length),
     )
 
 
-def _within_level(level: int) -> Claim:
+def _make_level_claim(level: int) -> Claim:
+    """The claim that uncertainty rises with ambiguity also among captions of one level."""
     return Claim(
         id=f"generality-level-{level}",
         statement=f"More ambiguous captions are more uncertain, also within level {level}",
@@ -50,12 +52,13 @@ def _within_level(level: int) -> Claim:
     )
 
 
-def _masked(kind: str, sentence: str, what: str, variant: str = "prolip") -> Claim:
+def _make_masked_claim(kind: str, statement: str, masking: str, variant: str = "prolip") -> Claim:
+    """The claim that masked inputs include whole ones. kind: key of `masked` in a cell. masking: it, in words."""
     included = observe_fraction(f"masked/{kind}/included", f"masked/{kind}/n")
     return Claim(
         id=f"masked-{kind}",
-        statement=sentence,
-        definition=f"Fraction of inputs with H(whole in masked) > 0; {what} "
+        statement=statement,
+        definition=f"Fraction of inputs with H(whole in masked) > 0; {masking} "
         "Because H compares uncertainties only, log inclusion must also tell the own masked input from a negative "
         "(AUROC). Effect: the lesser of fraction and AUROC, minus 50 %.",
         where="Section on the inclusion loss",
@@ -155,7 +158,7 @@ CLAIMS = (
             ),
         ),
     ),
-    _generality("prolip", "More ambiguous captions are more uncertain"),
+    _make_generality_claim("prolip", "More ambiguous captions are more uncertain"),
     Claim(
         id="generality-within-length",
         statement="More ambiguous captions are more uncertain, also among equally long ones",
@@ -175,16 +178,18 @@ CLAIMS = (
             ),
         ),
     ),
-    *map(_within_level, (1, 2, 3)),
-    _generality("drop", "The same without any lexicon of ours"),
-    _generality("mask", "The same with the paper's own masking of texts"),
-    _masked("images", "Masked images include whole ones", "three quarters of the patches are gone."),
-    _masked(
+    *map(_make_level_claim, (1, 2, 3)),
+    _make_generality_claim("drop", "The same without any lexicon of ours"),
+    _make_generality_claim("mask", "The same with the paper's own masking of texts"),
+    _make_masked_claim(
+        "images", "Masked images include whole ones", "three quarters of the patches are gone."
+    ),
+    _make_masked_claim(
         "general",
         "More general captions include specific ones",
         "texts replaced by a true, more general caption.",
     ),
-    _masked(
+    _make_masked_claim(
         "tokens",
         "Texts with [MASK] include whole ones",
         "three quarters of the tokens become [MASK].",

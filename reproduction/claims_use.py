@@ -8,8 +8,8 @@ from reproduction.observations import observe_fraction, observe_gain
 from reproduction.paper_values import format_comparison, get_number
 from reproduction.variants import NO_INCLUSION, UNTRAINED
 
-ROWS, TESTED = "prompts/rows", "prompts/n"
-ALL = f"{ROWS}/all prompts"
+ROWS, NUM_IMAGES = "prompts/rows", "prompts/n"
+ALL_PROMPTS = f"{ROWS}/all prompts"
 PROMPTS = "Accuracy on 1000 fresh images, 64 color-shape classes, 28 templates."
 UNTRAINED_CONTROL = Control(name="untrained", variant=UNTRAINED)
 NO_INCLUSION_CONTROL = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
@@ -17,35 +17,38 @@ CORRECT_FRACTION = 0.7
 """Fraction of noisy pairs that are correct."""
 
 
-def _over_all(row: str) -> Control:
-    return Control(name=row, observe=observe_gain(f"{ROWS}/{row}", ALL, TESTED))
+def _make_prompt_control(row: str) -> Control:
+    """A control: the gain of another strategy over the mean of all prompts."""
+    return Control(name=row, observe=observe_gain(f"{ROWS}/{row}", ALL_PROMPTS, NUM_IMAGES))
 
 
-def _bprw(images: int) -> Claim:
-    name = f"BPRW, {images} images"
-    controls = [_over_all(f"{name}, equal variances")]
-    if images:
-        controls.append(_over_all(f"centroid of {images} images, no prompts"))
+def _make_bprw_claim(num_images: int) -> Claim:
+    """The claim that BPRW with this number of labeled images per class beats the mean of all prompts."""
+    name = f"BPRW, {num_images} images"
+    controls = [_make_prompt_control(f"{name}, equal variances")]
+    if num_images:
+        controls.append(_make_prompt_control(f"centroid of {num_images} images, no prompts"))
     return Claim(
-        id=f"bprw-{images}",
-        statement=f"BPRW with {images} labeled images per class beats the mean of all prompts",
+        id=f"bprw-{num_images}",
+        statement=f"BPRW with {num_images} labeled images per class beats the mean of all prompts",
         definition=f"{PROMPTS} Effect: BPRW less all prompts; equal variances, and the images' centroid without "
         "prompts, must not gain as much.",
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, name, "80 prompts", "imagenet"),
-        observe=observe_gain(f"{ROWS}/{name}", ALL, TESTED),
+        observe=observe_gain(f"{ROWS}/{name}", ALL_PROMPTS, NUM_IMAGES),
         form="points",
         controls=tuple(controls),
     )
 
 
-def _traversal(measure: str, what: str) -> Claim:
+def _make_traversal_claim(measure: str, measure_name: str) -> Claim:
+    """The claim that the inclusion root raises a measure of traversals, a key of the cell, over the null root."""
     roots = "hierarcaps/traversal"
     return Claim(
         id=f"traversal-{measure.replace('_', '-')}",
-        statement=f"The inclusion root raises the {what} of traversals",
-        definition=f"{what.capitalize()} of 50 steps from an image's nearest caption to the mean of the null text "
-        "and its most inclusive caption, 1000 fresh chains. Effect: that less the null root's.",
+        statement=f"The inclusion root raises the {measure_name} of traversals",
+        definition=f"{measure_name.capitalize()} of 50 steps from an image's nearest caption to the mean of the null "
+        "text and its most inclusive caption, 1000 fresh chains. Effect: that less the null root's.",
         where=f"Table {paper_numbers.HIERARCAPS.label} (12.8B)",
         paper=format_comparison(
             paper_numbers.HIERARCAPS, "ProLIP 12.8B, inclusion root", "ProLIP 12.8B, null root", measure
@@ -63,7 +66,7 @@ CLAIMS = (
         definition=f'{PROMPTS} Effect: the mean of all prompts less "a {{c}}" alone.',
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, "80 prompts", "a photo of a {c}", "imagenet"),
-        observe=observe_gain(ALL, f"{ROWS}/one prompt", TESTED),
+        observe=observe_gain(ALL_PROMPTS, f"{ROWS}/one prompt", NUM_IMAGES),
         form="points",
         controls=(Control(name="clip", variant="clip", against=False),),
     ),
@@ -73,13 +76,13 @@ CLAIMS = (
         definition=f"{PROMPTS} Effect: the ten prompts of least uncertainty less all.",
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, "top-K by uncertainty", "80 prompts", "imagenet"),
-        observe=observe_gain(f"{ROWS}/top-10 of each class", ALL, TESTED),
+        observe=observe_gain(f"{ROWS}/top-10 of each class", ALL_PROMPTS, NUM_IMAGES),
         form="points",
     ),
-    *map(_bprw, (0, 5, 9)),
-    _traversal("precision", "precision"),
-    _traversal("recall", "recall"),
-    _traversal("root_recall", "root recall"),
+    *map(_make_bprw_claim, (0, 5, 9)),
+    _make_traversal_claim("precision", "precision"),
+    _make_traversal_claim("recall", "recall"),
+    _make_traversal_claim("root_recall", "root recall"),
     Claim(
         id="filtering",
         statement="ProLIP's distance finds noisy pairs",

@@ -17,7 +17,7 @@ from prolip.training.config import TrainConfig
 from prolip.training.model_setup import make_model
 
 TOWERS: dict[str, Uncertainty] = {"deterministic": "none", "unc": "token", "multihead": "multihead"}
-"""By the source of log-variances."""
+"""Towers that are compared, by the source of their log-variances."""
 WARM_UP = 2
 """Untimed runs of each step."""
 
@@ -26,15 +26,15 @@ def measure_cost(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> 
     """Time a training step (forward, contrastive loss, backward, AdamW) of each tower, in turn.
 
     Args:
-        config: Names the model.
+        config: Config of the run whose model is timed.
         batch: Samples per step.
-        repeats: Rounds.
+        repeats: Rounds, in each of which every tower runs one step.
 
     Returns:
         seconds: medians by tower. ratio: to the deterministic tower of the same round, {median, error (standard error
         of the mean)}. batch, repeats: as given.
     """
-    steps = {name: _step(config, kind, batch) for name, kind in TOWERS.items()}
+    steps = {name: _make_step(config, kind, batch) for name, kind in TOWERS.items()}
     for step in (*steps.values(),) * WARM_UP:
         step()
     seconds = time_interleaved(steps, repeats)
@@ -43,26 +43,29 @@ def measure_cost(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> 
         "repeats": repeats,
         "seconds": {name: statistics.median(times) for name, times in seconds.items()},
         "ratio": {
-            name: _ratio(times, seconds["deterministic"])
+            name: _compute_ratio(times, seconds["deterministic"])
             for name, times in seconds.items()
             if name != "deterministic"
         },
     }
 
 
-def _ratio(times: list[float], reference: list[float]) -> dict[str, float]:
-    by_round = [one / other for one, other in zip(times, reference, strict=True)]
-    spread = statistics.stdev(by_round) if len(by_round) > 1 else 0.0
-    return {"median": statistics.median(by_round), "error": spread / len(by_round) ** 0.5}
+def _compute_ratio(times: list[float], reference: list[float]) -> dict[str, float]:
+    """Ratio of two times of the same round: {median over rounds, error (standard error of the mean)}."""
+    by_round = [seconds / base for seconds, base in zip(times, reference, strict=True)]
+    deviation = statistics.stdev(by_round) if len(by_round) > 1 else 0.0
+    return {"median": statistics.median(by_round), "error": deviation / len(by_round) ** 0.5}
 
 
-def _step(config: TrainConfig, kind: Uncertainty, batch: int) -> Callable[[], None]:
+def _make_step(config: TrainConfig, kind: Uncertainty, batch: int) -> Callable[[], None]:
+    """Make a function that runs a training step of a new model, with random inputs that are always the same."""
     model = make_model(replace(config.model, uncertainty=kind), config.seed).train()
-    pixels, ids = _inputs(model, batch)
+    pixels, ids = _draw_inputs(model, batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    loss = siglip if kind == "none" else ppcl
+    loss = siglip if kind == "none" else ppcl  # PPCL needs variances
 
     def step() -> None:
+        """Run one step on the same inputs; changes the model and the optimizer."""
         images, texts = model.encode_image(pixels), model.encode_text(ids)
         loss(images, texts, model.temperature).backward()
         optimizer.step()
@@ -71,8 +74,8 @@ def _step(config: TrainConfig, kind: Uncertainty, batch: int) -> Callable[[], No
     return step
 
 
-def _inputs(model: ProLIP, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random inputs: their values don't matter for time."""
+def _draw_inputs(model: ProLIP, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw pixels (batch, 3, S, S) and token ids (batch, length); their values don't matter for time."""
     generator = torch.Generator().manual_seed(0)
     size, tokens = model.config.image.preprocessing.size, model.config.text.tokenizer
     pixels = torch.randn(batch, 3, size, size, generator=generator)

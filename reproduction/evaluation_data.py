@@ -31,15 +31,17 @@ class EvaluationSizes:
     """Sizes of the evaluation data. The defaults are those of the table.
 
     Attributes:
-        scenes: Fresh scenes, and images of each evaluation set.
-        captions: Per scene.
-        levels, complete: As in training; see `Scenes`.
-        noisy: Pairs to filter.
-        num_pgd: Images that PGD attacks.
+        scenes: Number of fresh scenes, and of images of each evaluation set.
+        captions: Captions per scene.
+        levels, complete: Fractions of captions by level, and of complete ones, as in training; see `Scenes`.
+        noisy: Number of pairs to filter.
+        num_pgd: Number of images that PGD attacks.
         pgd_steps: Numbers of steps after which the images are evaluated.
         shots: Labeled images per class.
         repeats: Random repetitions of BPRW.
-        size, unseen, seed: Of the scenes; the world is "simple".
+        size: Pixels per side of an image.
+        unseen: Number of color-shape pairs that no training scene shows.
+        seed: Seed from which those of all splits are derived; the world is "simple".
     """
 
     scenes: int = 1000
@@ -58,14 +60,14 @@ class EvaluationSizes:
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Evaluation sets in a folder, and scenes that are drawn on access."""
+    """Evaluation sets in a folder, which `prepare` writes, and scenes that are drawn on access."""
 
     folder: Path
     sizes: EvaluationSizes
 
     @property
     def spec(self) -> SceneDatasetSpec:
-        """Of the written evaluation sets."""
+        """World and sizes of the evaluation sets that `prepare` writes."""
         return SceneDatasetSpec(
             world_name="simple", image_size=self.sizes.size, unseen=self.sizes.unseen, num_train=1,
             num_test=self.sizes.scenes, seed=self.sizes.seed,
@@ -77,16 +79,16 @@ class EvaluationData:
         return self.spec.world
 
     def prepare(self, show: bool | None = None) -> EvaluationData:
-        """Write the evaluation sets that are missing."""
+        """Write the evaluation sets that are missing in the folder; returns self. show: a progress bar."""
         write_dataset(self.folder, self.spec, show)
         return self
 
     def task(self, name: str) -> LabeledData:
-        """Open a zero-shot task."""
+        """Open a zero-shot task by name, after `prepare`."""
         return open_labeled(self.folder / f"wds_scenes-{name}_test")
 
     def shots(self, name: str) -> LabeledData:
-        """Other images of a task's classes, to learn from."""
+        """Labeled images of a task's classes to learn from, drawn from another split than the task itself."""
         task = next(task for task in make_tasks(self.world) if task.name == name)
         source = TaskScenes(
             task,
@@ -98,7 +100,7 @@ class EvaluationData:
         return LabeledData(source=source, class_names=task.class_names, templates=task.templates)
 
     def scenes(self, split: int, length: int) -> Scenes:
-        """Scenes of a split, with captions as in training."""
+        """The first `length` scenes of a split, with captions as in training."""
         return Scenes(
             self.world, length=length, size=self.sizes.size, seed=self.derive_seed(split),
             captions=self.sizes.captions, levels=self.sizes.levels, complete=self.sizes.complete,
@@ -121,16 +123,19 @@ class TaskScenes:
 
     @property
     def name(self) -> str:
+        """Name for messages."""
         return f"scenes of {self.task.name}"
 
     @property
     def chunks(self) -> np.ndarray:
+        """Lengths of the chunks of the source: all in one."""
         return np.array([self.length])
 
     def __len__(self) -> int:
         return self.length
 
     def read(self, index: int) -> Sample:
+        """Draw and render the sample at an index; raises IndexError beyond the length."""
         require_index(index, self.length)
         scene, label = self.task.sample(self.world, self.seed, index)
         return Sample(
@@ -142,6 +147,7 @@ class TaskScenes:
         )
 
     def fingerprint(self) -> str:
+        """A hash of all that the images depend on."""
         return compute_fingerprint(
             "task", self.task.name, *self.world.fingerprint_values(), self.length, self.size, self.seed
         )
@@ -153,8 +159,8 @@ class EmbeddedScenes:
 
     Attributes:
         images: (N, D).
-        captions: T.
-        image_of: int64 (T,), the scene of each caption.
+        captions: The T captions.
+        image_of: int64 (T,), the row in `images` of each caption's scene.
         texts: (T, D).
     """
 
@@ -167,15 +173,17 @@ class EmbeddedScenes:
 
     @cached_property
     def scenes(self) -> tuple[Scene, ...]:
+        """The N scenes, drawn again at the first access."""
         return tuple(self.world.draw_scene(self.source.seed, index) for index in range(len(self.source)))
 
     @property
     def probabilistic(self) -> bool:
+        """Whether the model that made the embeddings has variances."""
         return has_variances(self.images) and has_variances(self.texts)
 
 
 def embed_scenes(embedder: Embedder, evaluation_data: EvaluationData) -> EmbeddedScenes:
-    """Embed fresh scenes and their captions, of all levels as in training."""
+    """Embed fresh scenes and their captions, which have all levels as in training."""
     source = evaluation_data.scenes(PAIRS_SPLIT, evaluation_data.sizes.scenes)
     captions_by_scene = [source.captions(index) for index in range(len(source))]
     captions = tuple(caption for group in captions_by_scene for caption in group)
@@ -191,10 +199,10 @@ def embed_scenes(embedder: Embedder, evaluation_data: EvaluationData) -> Embedde
 
 
 def has_variances(z: Gaussian) -> bool:
-    """Whether a model is probabilistic: a deterministic one has log-variances of minus infinity."""
+    """Whether embeddings come from a probabilistic model: those of a deterministic one have log-variances of -inf."""
     return bool(torch.isfinite(z.log_var).all())
 
 
 def replace_with_constant_variance(z: Gaussian) -> Gaussian:
-    """Replace every log-variance by the mean of all: the control for what variances add."""
+    """A copy in which every log-variance is the mean of all: the control for what learned variances add."""
     return Gaussian(z.mean, z.log_var.mean().expand_as(z.log_var))

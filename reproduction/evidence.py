@@ -12,31 +12,40 @@ from reproduction.variants import UNTRAINED_VARIANTS, get_variant
 
 @dataclass(frozen=True)
 class Evidence:
-    """All cells there are."""
+    """All cells that were read; selects those that a claim is judged by."""
 
     cells: Sequence[Cell]
 
     def largest_scale(self, *variants: str) -> str | None:
-        """The largest scale at which all of the variants have all their seeds; if there is none, a cell."""
-        common = [scale for scale in SCALES if all(self._cells(name, scale) for name in variants)]
-        whole = [scale for scale in common if all(self._has_all_seeds(name, scale) for name in variants)]
-        best = whole or common
-        return best[-1] if best else None
+        """The largest scale at which all of the variants have all their default seeds.
 
-    def at_scale(self, name: str, scale: str | None) -> list[Cell]:
-        """By seed. What nothing is trained for is taken from its own largest scale where this one has none."""
-        found = self._cells(name, scale)
-        if not found and name in UNTRAINED_VARIANTS:
-            found = self._cells(name, self.largest_scale(name))
-        return found
+        If there is none, the largest at which each has at least one cell; None if there is no such scale either.
+        """
+        common = [scale for scale in SCALES if all(self._select_cells(name, scale) for name in variants)]
+        complete = [scale for scale in common if all(self._has_all_seeds(name, scale) for name in variants)]
+        candidates = complete or common
+        return candidates[-1] if candidates else None
 
-    def largest(self, name: str) -> list[Cell]:
-        """Cells of the largest scale, by seed."""
-        return self._cells(name, self.largest_scale(name))
+    def at_scale(self, variant: str, scale: str | None) -> list[Cell]:
+        """Cells of a variant at a scale, by seed; [] if there are none.
 
-    def _has_all_seeds(self, name: str, scale: str) -> bool:
-        return len(self._cells(name, scale)) >= get_variant(name).seeds
+        A variant without training has the same numbers at every scale: if it has no cell at this one, those of its own
+        largest scale are returned.
+        """
+        cells = self._select_cells(variant, scale)
+        if not cells and variant in UNTRAINED_VARIANTS:
+            cells = self.at_largest_scale(variant)
+        return cells
 
-    def _cells(self, name: str, scale: str | None) -> list[Cell]:
-        found = [cell for cell in self.cells if (cell.variant, cell.scale) == (name, scale)]
-        return sorted(found, key=lambda cell: cell.seed)
+    def at_largest_scale(self, variant: str) -> list[Cell]:
+        """Cells of a variant at its own `largest_scale`, by seed."""
+        return self._select_cells(variant, self.largest_scale(variant))
+
+    def _has_all_seeds(self, variant: str, scale: str) -> bool:
+        """Whether a variant has as many cells at a scale as it has seeds by default."""
+        return len(self._select_cells(variant, scale)) >= get_variant(variant).seeds
+
+    def _select_cells(self, variant: str, scale: str | None) -> list[Cell]:
+        """Cells of a variant at a scale, by seed."""
+        cells = [cell for cell in self.cells if (cell.variant, cell.scale) == (variant, scale)]
+        return sorted(cells, key=lambda cell: cell.seed)

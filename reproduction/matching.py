@@ -16,24 +16,28 @@ from reproduction.negatives import compute_discrimination, sample_negatives
 VARIANCE_SCORES = ("log_inclusion", "log_containment", "inclusion")
 """Scores that need variances."""
 MISMATCH_STREAM = 12
-"""Last number of the seed that draws mismatched images."""
+"""Last number of the seed of `RandomDraws` for mismatched images."""
 
 
-def measure(embedded: EmbeddedScenes) -> dict[str, Any]:
-    """Compare images with their own captions.
+def measure_matching(embedded: EmbeddedScenes) -> dict[str, Any]:
+    """Compare images with their own captions, and captions with images of which they are false.
 
-    image_uncertainty, text_uncertainty: {mean, error} of tr(Sigma).
-    text_above_image: fraction of all T captions more uncertain than their image. included: with H(image in text) > 0.
-    matched: over captions that are false of some image, by each score {auroc, wins} of the own image against one of
-             which the caption is false. constant_variance: that of the log inclusion without learned variances.
-    None for a deterministic model, but for matched.csd.
+    Returns:
+        captions, pairs: number of captions, and of those that are false of some image (`sample_mismatched`).
+        image_uncertainty, text_uncertainty: {mean, error} of tr(Sigma).
+        text_above_image: fraction of captions that are more uncertain than their image.
+        included: fraction of captions with H(image in text) > 0.
+        matched: by score {auroc, wins} of a caption's own image against one of which it is false.
+        constant_variance: {auroc, wins} of log inclusion, with every log-variance replaced by the mean.
+        A deterministic model has None for all but the numbers and the score csd.
     """
-    rows, others = sample_mismatched(embedded)
+    rows, mismatched = sample_mismatched(embedded)
 
     def discriminate(score: str, images: Gaussian, texts: Gaussian) -> dict[str, float | None]:
-        own, others_images = images[embedded.image_of[rows]], images[others]
+        """{auroc, wins} of a score: own images of the captions against mismatched ones."""
+        own_images, other_images = images[embedded.image_of[rows]], images[mismatched]
         return compute_discrimination(
-            _score(score, own, texts[rows]), _score(score, others_images, texts[rows])
+            _compute_score(score, own_images, texts[rows]), _compute_score(score, other_images, texts[rows])
         )
 
     result: dict[str, Any] = {
@@ -48,8 +52,8 @@ def measure(embedded: EmbeddedScenes) -> dict[str, Any]:
         result["matched"][name] = discriminate(name, embedded.images, embedded.texts)
     constant = [replace_with_constant_variance(z) for z in (embedded.images, embedded.texts)]
     return result | {
-        "image_uncertainty": _mean_and_error(embedded.images.uncertainty),
-        "text_uncertainty": _mean_and_error(captions.uncertainty),
+        "image_uncertainty": _compute_mean_and_error(embedded.images.uncertainty),
+        "text_uncertainty": _compute_mean_and_error(captions.uncertainty),
         "text_above_image": _compute_fraction(captions.uncertainty > images.uncertainty),
         "included": _compute_fraction(public.inclusion(images, captions) > 0),
         "constant_variance": discriminate("log_inclusion", *constant),
@@ -57,7 +61,11 @@ def measure(embedded: EmbeddedScenes) -> dict[str, Any]:
 
 
 def sample_mismatched(embedded: EmbeddedScenes) -> tuple[Tensor, Tensor]:
-    """Captions, and for each a random image of which it is false: rows of `captions` and of `images`, int64 (K,)."""
+    """Draw for each caption a random image of which it is false, if there is one.
+
+    Returns:
+        Rows of `captions`, and for each the row of its mismatched image in `images`, int64 (K,) each.
+    """
     return sample_negatives(
         len(embedded.captions),
         len(embedded.scenes),
@@ -66,18 +74,19 @@ def sample_mismatched(embedded: EmbeddedScenes) -> tuple[Tensor, Tensor]:
     )
 
 
-def _score(name: str, images: Gaussian, texts: Gaussian) -> Tensor:
-    """Larger: the image lies more in the text."""
+def _compute_score(name: str, images: Gaussian, texts: Gaussian) -> Tensor:
+    """A score of pairs, row by row (N,), larger for a better match: minus CSD, or a measure of `prolip.measures`."""
     return -public.csd(images, texts) if name == "csd" else getattr(public, name)(images, texts)
 
 
-def _mean_and_error(values: Tensor) -> dict[str, float]:
-    """error: the standard error of the mean."""
+def _compute_mean_and_error(values: Tensor) -> dict[str, float]:
+    """{mean, error (the standard error of the mean)} of values (N,)."""
     return {
         "mean": values.double().mean().item(),
         "error": (values.double().std() / len(values) ** 0.5).item(),
     }
 
 
-def _compute_fraction(true: Tensor) -> float:
-    return true.double().mean().item()
+def _compute_fraction(condition: Tensor) -> float:
+    """Fraction of the rows of which a condition, bool (N,), is true."""
+    return condition.double().mean().item()

@@ -19,22 +19,22 @@ DIGITS = 6
 Measure = Callable[[Embedder, EvaluationData, EmbeddedScenes], Any]
 MEASURES: dict[str, Measure] = {
     "zero_shot": lambda embedder, data, scenes: benchmark_sets.evaluate_zero_shot(embedder, data),
-    "retrieval": lambda embedder, data, scenes: retrieval.measure(embedder, scenes),
-    "ambiguity": lambda embedder, data, scenes: ambiguity.measure(scenes),
-    "matching": lambda embedder, data, scenes: matching.measure(scenes),
-    "masked": lambda embedder, data, scenes: masked.measure(embedder, scenes),
-    "filtering": lambda embedder, data, scenes: filtering.measure(embedder, data),
+    "retrieval": lambda embedder, data, scenes: retrieval.measure_retrieval(embedder, scenes),
+    "ambiguity": lambda embedder, data, scenes: ambiguity.measure_ambiguity(scenes),
+    "matching": lambda embedder, data, scenes: matching.measure_matching(scenes),
+    "masked": lambda embedder, data, scenes: masked.measure_masked_inputs(embedder, scenes),
+    "filtering": lambda embedder, data, scenes: filtering.measure_filtering(embedder, data),
     "prompts": lambda embedder, data, scenes: benchmark_sets.evaluate_prompts(embedder, data),
     "hierarcaps": lambda embedder, data, scenes: benchmark_sets.evaluate_hierarcaps(embedder, data),
     "hierarimgs": lambda embedder, data, scenes: benchmark_sets.evaluate_hierarimgs(embedder, data),
     "occlusion": lambda embedder, data, scenes: benchmark_sets.evaluate_occlusion(embedder, data),
     "pgd": lambda embedder, data, scenes: benchmark_sets.evaluate_pgd(embedder, data),
 }
-"""By name in a cell; each function documents its numbers."""
+"""By name in a cell, the function that measures its numbers and documents them."""
 
 
 def measure_model(model: ProLIP, data: EvaluationData, *, show: bool | None = None) -> dict[str, Any]:
-    """Measure a model on evaluation data.
+    """Measure a model on evaluation data; sets it to eval mode.
 
     Args:
         model: Model of any variant.
@@ -42,7 +42,8 @@ def measure_model(model: ProLIP, data: EvaluationData, *, show: bool | None = No
         show: Show a progress bar; None: if stderr is a terminal.
 
     Returns:
-        The result of each of MEASURES; None where a deterministic model has no such number.
+        parameters (their number), and by name the result of each of MEASURES, floats rounded by `round_floats`; None
+        where a deterministic model has no such number.
     """
     model.eval()
     with (
@@ -51,17 +52,17 @@ def measure_model(model: ProLIP, data: EvaluationData, *, show: bool | None = No
     ):
         embedder = Embedder(model=model, cache=Path(cache), batch_size=250, progress=False)
         scenes = embed_scenes(embedder, data)
-        found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
+        numbers: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
         for name, measure in MEASURES.items():
-            found[name] = measure(embedder, data, scenes)
+            numbers[name] = measure(embedder, data, scenes)
             advance(1)
-    return round_floats(found)  # type: ignore[no-any-return]
+    return round_floats(numbers)  # type: ignore[no-any-return]
 
 
 def round_floats(value: Any) -> Any:
-    """Round the floats of nested dicts and lists to six significant digits."""
+    """A copy of nested dicts and lists with floats rounded to DIGITS significant digits; other values are unchanged."""
     if isinstance(value, dict):
-        return {name: round_floats(one) for name, one in value.items()}
+        return {name: round_floats(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [round_floats(one) for one in value]
+        return [round_floats(entry) for entry in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

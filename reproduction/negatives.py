@@ -11,27 +11,27 @@ from prolip.evaluation.metrics.selective import auroc
 from prolip.scenes.random_draws import RandomDraws
 
 MAX_TRIES = 100
-"""Draws of a negative; what is true of nearly everything ("a thing") has none."""
+"""Draws after which a row counts as one without a negative, such as a caption that is always true ("a thing")."""
 
 
 def sample_negatives(
-    count: int, candidates: int, is_negative: Callable[[int, int], bool], draws: RandomDraws
+    num_rows: int, num_candidates: int, is_negative: Callable[[int, int], bool], draws: RandomDraws
 ) -> tuple[Tensor, Tensor]:
     """Draw a random negative for each row.
 
     Args:
-        count: Number of rows.
-        candidates: Number of candidates.
-        is_negative: Whether a candidate is false of a row: (row, candidate).
-        draws: Random numbers.
+        num_rows: Number of rows.
+        num_candidates: Number of candidates among which negatives are drawn.
+        is_negative: is_negative(row, candidate) says whether a candidate is a negative of a row.
+        draws: Random numbers; its state advances.
 
     Returns:
         Rows and their negatives, int64 (K,). Rows without a negative after MAX_TRIES draws are left out.
     """
     rows, negatives = [], []
-    for row in range(count):
+    for row in range(num_rows):
         for _ in range(MAX_TRIES):
-            negative = draws.randbelow(candidates)
+            negative = draws.randbelow(num_candidates)
             if is_negative(row, negative):
                 rows.append(row)
                 negatives.append(negative)
@@ -40,10 +40,11 @@ def sample_negatives(
 
 
 def compute_discrimination(true: Tensor, false: Tensor) -> dict[str, float | None]:
-    """Compare the scores of true pairs with those of negatives, each (K,).
+    """Compare the scores of true pairs with those of their negatives, each (K,).
 
     Returns:
-        auroc: Auroc of all true scores against all false ones. wins: fraction of rows whose true score is larger.
+        auroc: AUROC of all true scores against all false ones. wins: fraction of rows whose true score is larger. Both
+        are None if K is 0.
     """
     if not len(true):
         return {"auroc": None, "wins": None}

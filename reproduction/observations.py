@@ -1,6 +1,7 @@
 """Observations of a cell's numbers: fractions, correlations, differences, each with its standard error.
 
-A path leads through a cell's numbers: "hierarcaps/order/pairs/0". An observation is None where the cell has None.
+A path leads through a cell's numbers: "hierarcaps/order/pairs/0". Each `observe_*` makes a function that reads such
+numbers from a cell and returns an observation, or None where the cell has None.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from reproduction.verdict import Observation
 
 Numbers = Mapping[str, Any]
 Observe = Callable[[Numbers], Observation | None]
+"""Makes an observation from the numbers of a cell."""
 
 
 def get_value(numbers: Numbers, path: str) -> Any:
@@ -24,21 +26,22 @@ def get_value(numbers: Numbers, path: str) -> Any:
     Raises:
         ValueError: The path does not exist.
     """
-    found: Any = numbers
+    value: Any = numbers
     for name in path.split("/"):
-        if found is None:
+        if value is None:
             return None
         try:
-            found = found[int(name)] if isinstance(found, list) else found[name]
+            value = value[int(name)] if isinstance(value, list) else value[name]
         except (KeyError, IndexError, ValueError):
             raise ValueError(
-                f"a cell has no {path} ({name} is missing); remove the cell to measure it again"
+                f"the cell has no number at {path}: {name} is missing. Remove the file of the cell, and run python -m "
+                "reproduction to measure it again"
             ) from None
-    return found
+    return value
 
 
 def observe_fraction(path: str, count: str, above: float = 0.5) -> Observe:
-    """A fraction of `count` samples; the effect is its excess over `above`."""
+    """Observe a fraction of samples, whose number is at the path `count`; the effect is its excess over `above`."""
 
     def observe(numbers: Numbers) -> Observation | None:
         value, n = get_value(numbers, path), get_value(numbers, count)
@@ -48,20 +51,24 @@ def observe_fraction(path: str, count: str, above: float = 0.5) -> Observe:
 
 
 def observe_fraction_below(path: str, count: str, limit: float) -> Observe:
-    """A fraction that should be small; the effect is `limit` minus the fraction."""
-    fraction = observe_fraction(path, count, limit)
+    """Observe a fraction that should be small; the effect is `limit` minus the fraction."""
+    observe_excess = observe_fraction(path, count, limit)
 
     def observe(numbers: Numbers) -> Observation | None:
-        found = fraction(numbers)
-        return None if found is None else Observation(found.value, -found.effect, found.error)
+        excess = observe_excess(numbers)
+        return None if excess is None else Observation(excess.value, -excess.effect, excess.error)
 
     return observe
 
 
 def observe_min_fraction(path: str, key: str | None, count: str) -> Observe:
-    """The minimum of the fractions in a list, each at `key`, or the entry itself if that is None."""
+    """Observe the minimum of the fractions in a list; the effect is its excess over 0.5.
+
+    An entry of the list is a dict with the fraction at `key`, or the fraction itself if `key` is None.
+    """
 
     def observe(numbers: Numbers) -> Observation | None:
+        """None if the list is None or empty, or has an entry without the fraction."""
         values = [row if key is None else row[key] for row in get_value(numbers, path) or ()]
         if not values or None in values:
             return None
@@ -77,9 +84,13 @@ def observe_min_fraction(path: str, key: str | None, count: str) -> Observe:
 
 
 def observe_correlation(path: str, count: str, sign: int = 1) -> Observe:
-    """A rank correlation over `count` samples; its error is that of independent samples without any: 1/sqrt(n - 1)."""
+    """Observe a rank correlation; the effect is `sign` times the correlation.
+
+    The error is that of n independent, uncorrelated samples, 1/sqrt(n - 1); n is at the path `count`.
+    """
 
     def observe(numbers: Numbers) -> Observation | None:
+        """None if the correlation is None."""
         value = get_value(numbers, path)
         if value is None:
             return None
@@ -89,10 +100,14 @@ def observe_correlation(path: str, count: str, sign: int = 1) -> Observe:
 
 
 def observe_gain(path: str, over: str, count: str) -> Observe:
-    """The difference of two fractions of the same samples; its error assumes independence, which is conservative."""
+    """Observe the fraction at `path` minus the one at `over`, of the same samples; value and effect are the difference.
+
+    The error assumes independent fractions, which is conservative.
+    """
 
     def observe(numbers: Numbers) -> Observation | None:
-        ours, theirs, n = (get_value(numbers, one) for one in (path, over, count))
+        """None if one of the fractions is None."""
+        ours, theirs, n = (get_value(numbers, each) for each in (path, over, count))
         if ours is None or theirs is None:
             return None
         error = math.hypot(compute_fraction_error(ours, n), compute_fraction_error(theirs, n))
@@ -102,24 +117,28 @@ def observe_gain(path: str, over: str, count: str) -> Observe:
 
 
 def observe_weakest(first: Observe, *others: Observe) -> Observe:
-    """Several conditions at once: the value of the first, the effect of the weakest."""
+    """Observe several conditions at once: the value is that of the first, the effect that of the weakest."""
 
     def observe(numbers: Numbers) -> Observation | None:
-        found = [one(numbers) for one in (first, *others)]
-        known = [observation for observation in found if observation is not None]
-        if len(known) < len(found):
-            return None
-        weakest = min(known, key=lambda observation: observation.effect)
-        strongest = max(observation.effect for observation in known)
-        return Observation(known[0].value, weakest.effect, weakest.error, strongest)
+        """None if one of the conditions can't be observed."""
+        observations = []
+        for observe_condition in (first, *others):
+            observation = observe_condition(numbers)
+            if observation is None:
+                return None
+            observations.append(observation)
+        weakest = min(observations, key=lambda observation: observation.effect)
+        strongest = max(observation.effect for observation in observations)
+        return Observation(observations[0].value, weakest.effect, weakest.error, strongest)
 
     return observe
 
 
 def observe_log_ratio(path: str, over: str) -> Observe:
-    """ln of the ratio of two means; at each path {mean, error}."""
+    """Observe ln of the ratio of two means, that at `path` over that at `over`; at each path is {mean, error}."""
 
     def observe(numbers: Numbers) -> Observation | None:
+        """None if one of the means is None."""
         ours, theirs = get_value(numbers, path), get_value(numbers, over)
         if ours is None or theirs is None:
             return None
@@ -130,20 +149,26 @@ def observe_log_ratio(path: str, over: str) -> Observe:
 
 
 def observe_mean(path: str) -> Observe:
-    """A mean shown for comparison; at the path {mean, error}."""
+    """Observe a mean that is only printed for comparison; at the path is {mean, error}."""
 
     def observe(numbers: Numbers) -> Observation | None:
-        found = get_value(numbers, path)
-        return None if found is None else Observation(found["mean"], found["mean"], found["error"])
+        entry = get_value(numbers, path)
+        return None if entry is None else Observation(entry["mean"], entry["mean"], entry["error"])
 
     return observe
 
 
 def observe_saving(path: str, over: str) -> Observe:
-    """The difference of two ratios, second minus first; at each path {median, error}. The value is the first."""
+    """Observe how much smaller the ratio at `path` is than the one at `over`; at each path is {median, error}.
+
+    The value is the ratio at `path`, the effect the difference.
+    """
 
     def observe(numbers: Numbers) -> Observation | None:
+        """None if one of the ratios is None."""
         ours, theirs = get_value(numbers, path), get_value(numbers, over)
+        if ours is None or theirs is None:
+            return None
         effect = theirs["median"] - ours["median"]
         return Observation(ours["median"], effect, math.hypot(ours["error"], theirs["error"]))
 

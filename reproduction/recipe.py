@@ -21,23 +21,26 @@ SCALES = ("minutes", "hour", "night")
 
 
 def load_recipe() -> recipes.Recipe:
-    """Load the miniature recipe."""
+    """Load the recipe of all cells, `RECIPE`."""
     return recipes.load_recipe(RECIPE)
 
 
 def list_trained_variants() -> tuple[str, ...]:
-    """Variants of the recipe, in its order."""
-    kind, _ = load_recipe().parameters["variant"]
-    return tuple(map(str, get_args(kind)))
+    """Names of the variants that the recipe trains, in its order."""
+    annotation, _ = load_recipe().parameters["variant"]  # a Literal of the names
+    return tuple(map(str, get_args(annotation)))
 
 
 def list_variants() -> tuple[str, ...]:
-    """All variants, with and without training."""
+    """Names of all variants: those that are trained, then those without training."""
     return (*list_trained_variants(), *UNTRAINED_VARIANTS)
 
 
 def make_run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConfig:
-    """Make the training config of a cell; of a variant without training, that of the headline, whose model it uses."""
+    """Make the training config of a cell, with `out` as the folder of its run.
+
+    A variant without training has the config of the headline variant, whose model it uses.
+    """
     require_choice(scale, SCALES, "scale")
     require_choice(variant, list_variants(), "variant")
     trained = HEADLINE if variant in UNTRAINED_VARIANTS else variant
@@ -48,28 +51,31 @@ def compute_fingerprint(config: TrainConfig, variant: str) -> str:
     """Compute the fingerprint of a run.
 
     Returns:
-        16 hexadecimal digits: equal for runs that compute the same on the same scenes, whatever their seed. Of variants
-        without training only the model matters.
+        16 hexadecimal digits, equal for runs that differ only in their seed or in what doesn't change the result, such
+        as the output folder. Of a variant without training only the model's config enters.
     """
-    content = _select_relevant(config.to_dict())
-    del content["seed"]
+    settings = _select_relevant(config.to_dict())
+    del settings["seed"]
     if variant in UNTRAINED_VARIANTS:
-        content = {"model": content["model"]}
-    text = json.dumps([variant, SCENES_VERSION, content], sort_keys=True)
+        settings = {"model": settings["model"]}
+    text = json.dumps([variant, SCENES_VERSION, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def compute_current_fingerprint(variant: str, scale: str) -> str | None:
-    """The fingerprint of a cell of the current recipe; None if there is no such variant or scale."""
+    """The fingerprint that a new cell would have; None if the recipe has no such variant or scale."""
     if variant not in list_variants() or scale not in SCALES:
         return None
     return compute_fingerprint(make_run_config(variant, scale, 0, Path("anywhere")), variant)
 
 
-def _select_relevant(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """The config without the keys that don't change what is computed (output folder, display, workers, ...)."""
+def _select_relevant(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Select the settings that change what is computed: all but the output folder, display, workers and the like.
+
+    prefix: path of nested settings, such as "data.".
+    """
     return {
-        name: _select_relevant(value, f"{at}{name}.") if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if at + name not in RESUME_KEYS
+        name: _select_relevant(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if prefix + name not in RESUME_KEYS
     }

@@ -20,11 +20,15 @@ from prolip.scenes.world import Scene
 from reproduction.evaluation_data import EmbeddedScenes
 
 COMPLETE_STREAM = 11
-"""Last number of the seeds of complete captions."""
+"""Last number of the seeds of `RandomDraws` for complete captions."""
 
 
-def measure(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str, Any]:
-    """{n, csd: {image_to_text, text_to_image, mean}, cosine: ...}: R@1 over N scenes with one complete caption each."""
+def measure_retrieval(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str, Any]:
+    """Measure recall@1 among N scenes with one complete caption each.
+
+    Returns:
+        n, and for csd and cosine {image_to_text, text_to_image, mean (of both directions)}.
+    """
     captions = [
         make_complete_caption(
             scene, RandomDraws(embedded.source.seed, index, COMPLETE_STREAM), embedded.world
@@ -41,20 +45,20 @@ def measure(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str, Any]:
 
 
 def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Positives:
-    """Find the captions that are true of each scene.
+    """Find all pairs of a scene and a caption that is true of it.
 
     Each caption states the shape, color and size of its first object, so that only scenes with such an object are
     checked.
     """
     scenes_with: dict[tuple[str | None, ...], set[int]] = defaultdict(set)
-    for number, scene in enumerate(scenes):
+    for index, scene in enumerate(scenes):
         for obj in scene.objects:
-            scenes_with[obj.shape, obj.color, obj.size].add(number)
+            scenes_with[obj.shape, obj.color, obj.size].add(index)
     pairs = [
         (image, text)
         for text, caption in enumerate(captions)
-        for first in caption.meaning.objects[:1]
-        for image in scenes_with[first.shape, first.color, first.size]
+        for described in caption.meaning.objects[:1]
+        for image in scenes_with[described.shape, described.color, described.size]
         if is_true(caption.meaning, scenes[image])
     ]
     images, texts = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
@@ -64,6 +68,7 @@ def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Pos
 def _compute_recalls(
     images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric
 ) -> dict[str, float | None]:
+    """Recall@1 in both directions and their mean, by one metric; None where it is undefined."""
     to_text = recall_at_k(images, texts, positives, ks=(1,), metric=metric)["r1"]
     to_image = recall_at_k(texts, images, positives.transpose(), ks=(1,), metric=metric)["r1"]
     mean = None if to_text is None or to_image is None else (to_text + to_image) / 2

@@ -33,10 +33,12 @@ COLORS: dict[Verdict, str] = {"shown": "green", "not shown": "yellow", "reversed
 
 @dataclass(frozen=True)
 class ClaimsTable:
-    """Attributes:
-    rows: One per claim.
-    targets: The result of `evaluate_targets`.
-    cells: Number of cells, by scale and variant.
+    """Claims with their verdicts, and targets of the headline recipe.
+
+    Attributes:
+        rows: One per claim.
+        targets: The result of `evaluate_targets`.
+        cells: Number of cells, by scale and variant.
     """
 
     rows: tuple[Row, ...]
@@ -45,6 +47,7 @@ class ClaimsTable:
 
     @classmethod
     def from_cells(cls, cells: Sequence[Cell]) -> ClaimsTable:
+        """Judge all of CLAIMS and targets by cells."""
         evidence = Evidence(cells)
         counts: dict[str, dict[str, int]] = {}
         for cell in cells:
@@ -54,7 +57,7 @@ class ClaimsTable:
         return cls(rows, tuple(evaluate_targets(evidence)), counts)
 
     def to_json(self) -> dict[str, Any]:
-        """{rule, verdicts (counts), claims (`to_dicts`), targets, cells}."""
+        """The content of table.json: {rule, verdicts (number by verdict), claims (`to_dicts`), targets, cells}."""
         return {
             "rule": RULE,
             "verdicts": dict(Counter(row.verdict for row in self.rows)),
@@ -64,7 +67,7 @@ class ClaimsTable:
         }
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """For the report: claim, definition, ours, paper, controls, verdict, scope, and more, of each row."""
+        """The fields of each row by name; `prolip report --claims` prints most of them."""
         return [row.to_dict() for row in self.rows]
 
     def make_tables(self) -> list[Table]:
@@ -72,84 +75,100 @@ class ClaimsTable:
         return [_make_claims_table(self.rows), _make_targets_table(self.targets)]
 
     def to_markdown(self) -> str:
-        """Claims, targets, definitions and the rule, without a heading."""
-        parts = [_summary(self.rows), _markdown_claims(self.rows), "Targets of the headline recipe:"]
-        parts += [
-            _markdown_targets(self.targets),
+        """Markdown of claims, targets, definitions, the rule and the variants, without a heading."""
+        paragraphs = [
+            _format_summary(self.rows),
+            _format_claims(self.rows),
+            "Targets of the headline recipe:",
+            _format_targets(self.targets),
             "Definitions:",
-            _definitions(self.rows),
+            _format_definitions(self.rows),
             f"The rule: {RULE}",
         ]
         if self.cells:
-            parts.append(_variants(self.cells))
-        return "\n\n".join(parts) + "\n"
+            paragraphs.append(_format_variants(self.cells))
+        return "\n\n".join(paragraphs) + "\n"
 
 
 def _make_claims_table(rows: Sequence[Row]) -> Table:
+    """Terminal table of the claims, with colored verdicts and the counts of verdicts below."""
     headings = ("claim", "ours", "paper", "controls", "verdict")
-    table = make_table("The paper's claims, on scenes", headings, caption=_summary(rows))
+    table = make_table("The paper's claims, on scenes", headings, caption=_format_summary(rows))
     table.show_lines = True
     for row in rows:
         verdict = Text(f"{VERDICT_SIGNS[row.verdict]} {row.verdict}", style=COLORS[row.verdict])
         if row.why:
             verdict = Text.assemble(verdict, f"\n{row.why}")
-        ours = "\n".join(part for part in (row.ours, row.scope and f"({row.scope})") if part)
+        ours = "\n".join(line for line in (row.ours, row.scope and f"({row.scope})") if line)
         table.add_row(row.claim, ours, row.paper, row.controls, verdict)
     return table
 
 
 def _make_targets_table(targets: Sequence[dict[str, Any]]) -> Table:
+    """Terminal table of the targets."""
     headings = ("target", "above", "by seed", "untrained", "reached")
-    return make_table("Targets of the headline recipe", headings, rows=map(_format_target, targets))
+    return make_table("Targets of the headline recipe", headings, rows=map(_format_target_row, targets))
 
 
-def _format_target(target: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _format_target_row(target: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    """Texts of the row of a target: name, threshold, values by seed, values of untrained models, whether reached."""
     reached = {True: "yes", False: "no", None: "not run"}[target["reached"]]
-    by_seed, fresh = (_values(target[key]) for key in ("by_seed", "untrained"))
-    return target["target"], f"{target['above']:.2f}", by_seed, fresh, reached
+    by_seed, untrained = (_join_values(target[key]) for key in ("by_seed", "untrained"))
+    return target["target"], f"{target['above']:.2f}", by_seed, untrained, reached
 
 
-def _values(values: Sequence[float | None]) -> str:
+def _join_values(values: Sequence[float | None]) -> str:
+    """Values with three decimals, separated by commas."""
     return ", ".join(format_number(value, ".3f") for value in values)
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _format_summary(rows: Sequence[Row]) -> str:
+    """Number of claims by verdict: "2 claims: 1 shown, 1 not run."."""
     counts = Counter(row.verdict for row in rows)
-    counted = ", ".join(f"{counts[word]} {word}" for word in get_args(Verdict) if counts[word])
-    return f"{format_count(len(rows), 'claim')}: {counted}."
+    by_verdict = ", ".join(f"{counts[verdict]} {verdict}" for verdict in get_args(Verdict) if counts[verdict])
+    return f"{format_count(len(rows), 'claim')}: {by_verdict}."
 
 
-def _markdown_claims(rows: Sequence[Row]) -> str:
+def _format_claims(rows: Sequence[Row]) -> str:
+    """Markdown table of the claims."""
     lines = ["| claim | ours | paper | controls | verdict | cells |", "|---|---|---|---|---|---|"]
     for row in rows:
         verdict = f"{VERDICT_SIGNS[row.verdict]} **{row.verdict}**" + (f": {row.why}" if row.why else "")
-        lines.append(_line(row.claim, row.ours, row.paper, row.controls, verdict, row.scope))
+        lines.append(_format_line(row.claim, row.ours, row.paper, row.controls, verdict, row.scope))
     return "\n".join(lines)
 
 
-def _markdown_targets(targets: Sequence[dict[str, Any]]) -> str:
+def _format_targets(targets: Sequence[dict[str, Any]]) -> str:
+    """Markdown table of the targets."""
     lines = ["| target | above | by seed | untrained | reached |", "|---|---|---|---|---|"]
-    return "\n".join([*lines, *(_line(*_format_target(target)) for target in targets)])
+    return "\n".join([*lines, *(_format_line(*_format_target_row(target)) for target in targets)])
 
 
-def _definitions(rows: Sequence[Row]) -> str:
+def _format_definitions(rows: Sequence[Row]) -> str:
+    """Markdown list of the claims, each with its place in the paper and its definition."""
     return "\n".join(f"- *{row.claim}* ({row.where}): {row.definition}" for row in rows)
 
 
-def _variants(cells: dict[str, dict[str, int]]) -> str:
+def _format_variants(cells: dict[str, dict[str, int]]) -> str:
+    """Markdown list of the variants that have cells, with their descriptions."""
     names = dict.fromkeys(name for by_variant in cells.values() for name in by_variant)
     return "Variants:\n\n" + "\n".join(f"- `{name}`: {get_variant(name).description}" for name in names)
 
 
-def _line(*cells: str) -> str:
+def _format_line(*cells: str) -> str:
+    """A row of a Markdown table; a | in a cell is escaped."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def write_generated(page: Path, content: str) -> Path:
-    """Replace the text between the markers of a page; returns the page."""
+    """Replace the text between the markers of a page, atomically; returns the path.
+
+    Raises:
+        ValueError: The page has no markers; it is not changed.
+    """
     before, _, after = _split_page(page)
-    new = f"{before}{BEGIN}\n\n{content.strip()}\n\n{END}{after}"
-    return atomic_write(page, lambda temporary: temporary.write_text(new, encoding="utf-8"))
+    text = f"{before}{BEGIN}\n\n{content.strip()}\n\n{END}{after}"
+    return atomic_write(page, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_generated(page: Path) -> str:
@@ -162,9 +181,11 @@ def read_generated(page: Path) -> str:
 
 
 def _split_page(page: Path) -> tuple[str, str, str]:
-    """The text before, between and after the markers."""
+    """The text before, between and after the markers of a page; raises ValueError if it has no markers."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     content, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{page} has no markers for the table: add the lines {BEGIN} and {END}")
+        raise ValueError(
+            f"{page} has no markers for the table. Add these two lines where the table belongs: {BEGIN} and {END}"
+        )
     return before, content, after

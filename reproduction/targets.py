@@ -14,16 +14,22 @@ from reproduction.variants import HEADLINE, UNTRAINED
 
 @dataclass(frozen=True)
 class Target:
-    """A threshold for one number, or for the mean of several (`paths`)."""
+    """A threshold that a number of a cell, or the mean of several, must exceed.
+
+    Attributes:
+        name: As the table prints it.
+        paths: Paths of the numbers in a cell; of several, the mean counts.
+        above: The threshold.
+    """
 
     name: str
     paths: tuple[str, ...]
     above: float
 
     def value(self, numbers: Numbers) -> float | None:
-        """The value in a cell; None if one of the numbers is None."""
-        found = [get_value(numbers, path) for path in self.paths]
-        return None if None in found else fmean(found)
+        """The number, or the mean of the numbers, of a cell; None if one of them is None."""
+        values = [get_value(numbers, path) for path in self.paths]
+        return None if None in values else fmean(values)
 
 
 WITHIN_LEVEL = tuple(f"ambiguity/by_level/{level}/spearman" for level in (1, 2, 3))
@@ -54,31 +60,38 @@ def evaluate_targets(evidence: Evidence) -> list[dict[str, Any]]:
         {target, above, by_seed, untrained (by seed), reached, scale} for each target. reached: every seed is above and
         no untrained model is; None if the headline or the untrained models are not run.
     """
-    cells = evidence.largest(HEADLINE)
+    cells = evidence.at_largest_scale(HEADLINE)
     scale = cells[0].scale if cells else None
-    fresh = evidence.at_scale(UNTRAINED, scale)
+    untrained_cells = evidence.at_scale(UNTRAINED, scale)
     rows = []
     for target in TARGETS:
-        ours, control = ([target.value(cell.numbers) for cell in some] for some in (cells, fresh))
+        by_seed = [target.value(cell.numbers) for cell in cells]
+        untrained = [target.value(cell.numbers) for cell in untrained_cells]
         rows.append({
             "target": target.name,
             "above": target.above,
-            "by_seed": ours,
-            "untrained": control,
-            "reached": _reached(ours, control, target.above),
+            "by_seed": by_seed,
+            "untrained": untrained,
+            "reached": _is_reached(by_seed, untrained, target.above),
             "scale": scale,
         })  # fmt: skip
     return rows
 
 
-def _reached(ours: Sequence[float | None], control: Sequence[float | None], limit: float) -> bool | None:
-    """Not reached below the limit, whatever the control; above it, unknown without a control."""
-    if not ours:
+def _is_reached(
+    by_seed: Sequence[float | None], untrained: Sequence[float | None], threshold: float
+) -> bool | None:
+    """Whether every seed is above the threshold and no untrained model is.
+
+    None (unknown) without seeds, or if every seed is above it and there is no untrained model to compare with.
+    """
+    if not by_seed:
         return None
-    if not all(_is_above(value, limit) for value in ours):
-        return False
-    return not any(_is_above(value, limit) for value in control) if control else None
+    if not all(_is_above(value, threshold) for value in by_seed):
+        return False  # whatever the untrained models do
+    return not any(_is_above(value, threshold) for value in untrained) if untrained else None
 
 
-def _is_above(value: float | None, limit: float) -> bool:
-    return value is not None and value > limit
+def _is_above(value: float | None, threshold: float) -> bool:
+    """Whether a value is above the threshold; None, a number that the model lacks, is not."""
+    return value is not None and value > threshold

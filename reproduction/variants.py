@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HEADLINE, NO_INCLUSION = "prolip", "no-inclusion"
+"""The variant that is the paper's method, and the one without its inclusion terms."""
 UNTRAINED, COST = "untrained", "cost"
 UNTRAINED_VARIANTS = (UNTRAINED, COST)
 """Variants without training: untrained models of the headline's config, and the time of a training step."""
@@ -12,7 +13,7 @@ UNTRAINED_VARIANTS = (UNTRAINED, COST)
 
 @dataclass(frozen=True)
 class Variant:
-    """A description, and how many seeds are run by default."""
+    """A variant of the recipe: its description, and the number of seeds that are run by default."""
 
     description: str
     seeds: int = 1
@@ -43,5 +44,5 @@ VARIANTS = {
 
 
 def get_variant(name: str) -> Variant:
-    """Get a variant by name; one that is not described here is described by its name."""
+    """Get a variant by name; one that is not in VARIANTS has its name as description and one seed."""
     return VARIANTS.get(name, Variant(name))

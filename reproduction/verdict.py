@@ -18,7 +18,7 @@ RULE = (
     "minus its noise. Otherwise not shown. Not run: a cell is missing."
 )
 MAX_CONTROL_FRACTION = 0.5
-"""Fraction of the effect that a seed of a control may have."""
+"""Fraction of the effect from which on a seed of a control shows the claim as well."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class Observation:
     """What one cell shows of a claim.
 
     Attributes:
-        value: As it is printed.
-        effect: Positive if it has the paper's sign.
+        value: The number that is printed.
+        effect: The number that is judged, positive if it has the paper's sign.
         error: Standard error of the effect.
-        strongest: Effect of the strongest part of a claim with several parts; `effect` is that of the weakest.
+        strongest: Effect of the strongest part of a claim with several parts, of which `effect` is the weakest; None:
+            there is one part.
     """
 
     value: float
@@ -43,9 +44,9 @@ class Effect:
     """The mean effect over seeds and its noise.
 
     Attributes:
-        mean: Over seeds.
+        mean: Mean effect over seeds.
         noise: Standard deviation over seeds, or two standard errors, whichever is larger.
-        strongest: Mean of the strongest parts.
+        strongest: Mean over seeds of the effect of the strongest part.
         seeds: Number of seeds behind the noise; with one, the deviation is unknown.
     """
 
@@ -56,47 +57,63 @@ class Effect:
 
 
 def compute_effect(observations: Sequence[Observation], borrowed: Sequence[float] = ()) -> Effect:
-    """Compute the effect of one variant.
+    """Compute the mean effect of one variant and its noise.
 
     Args:
         observations: One per seed.
         borrowed: Effects of another variant's seeds, whose deviation is used if there is one seed only.
+
+    Returns:
+        The effect.
     """
-    values = [observation.effect for observation in observations]
-    spread_of = max(values, borrowed, key=len) if len(values) < 2 else values
+    effects = [observation.effect for observation in observations]
+    varied = (
+        max(effects, borrowed, key=len) if len(effects) < 2 else effects
+    )  # effects whose deviation counts
     strongest = [
         observation.effect if observation.strongest is None else observation.strongest
         for observation in observations
     ]
     return Effect(
-        statistics.fmean(values),
-        max(_deviation(spread_of), 2 * _error(observations)),
+        statistics.fmean(effects),
+        max(_compute_deviation(varied), 2 * _compute_mean_error(observations)),
         statistics.fmean(strongest),
-        len(spread_of),
+        len(varied),
     )
 
 
 def compute_difference(
     ours: Sequence[Observation], theirs: Sequence[Observation], borrowed: Sequence[float] = ()
 ) -> Effect:
-    """Compute the effect of one variant minus that of another, and the noise of both."""
+    """Compute the effect of one variant minus that of another.
+
+    Args:
+        ours: One observation per seed.
+        theirs: One observation per seed of the other variant.
+        borrowed: Effects of a third variant's seeds. A variant with one seed has the deviation of the longest of the
+            three lists.
+
+    Returns:
+        The difference; its noise combines those of both variants.
+    """
     a, b = ([observation.effect for observation in side] for side in (ours, theirs))
     longest = max(a, b, borrowed, key=len)
-    spread_a, spread_b = (_deviation(side if len(side) > 1 else longest) for side in (a, b))
+    deviation_a, deviation_b = (_compute_deviation(side if len(side) > 1 else longest) for side in (a, b))
     mean = statistics.fmean(a) - statistics.fmean(b)
-    noise = max(math.hypot(spread_a, spread_b), 2 * math.hypot(_error(ours), _error(theirs)))
+    error = math.hypot(_compute_mean_error(ours), _compute_mean_error(theirs))
+    noise = max(math.hypot(deviation_a, deviation_b), 2 * error)
     return Effect(mean, noise, mean, len(longest))
 
 
 def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Verdict, str]:
-    """Judge a claim.
+    """Judge a claim by RULE.
 
     Args:
         effect: Effect of the claim.
-        controls: Effects by seed, by control, that must not show the claim as well.
+        controls: By name of a control that must not show the claim as well, its effects by seed.
 
     Returns:
-        The verdict, and why.
+        The verdict, and its reason; "" if the claim is shown without reservation. Never "not run".
     """
     if effect.strongest < -effect.noise:
         return "reversed", "the effect has the opposite sign"
@@ -110,10 +127,11 @@ def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Verd
     return "shown", "one seed: its deviation is unknown" if effect.seeds < 2 else ""
 
 
-def _deviation(values: Sequence[float]) -> float:
-    """Standard deviation over seeds; 0 of a single one."""
+def _compute_deviation(values: Sequence[float]) -> float:
+    """Standard deviation over seeds; 0 for a single seed."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _error(observations: Sequence[Observation]) -> float:
+def _compute_mean_error(observations: Sequence[Observation]) -> float:
+    """Mean of the standard errors of observations."""
     return statistics.fmean(observation.error for observation in observations)

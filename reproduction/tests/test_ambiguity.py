@@ -17,7 +17,7 @@ def of_length(caption):
 
 
 def test_measure_finds_uncertainty_equal_to_ambiguity():
-    found = ambiguity.measure(embedded(of_truth))
+    found = ambiguity.measure_ambiguity(embedded(of_truth))
     assert found["spearman"] == pytest.approx(1.0)
     assert [level["spearman"] for level in found["by_level"].values()] == pytest.approx([1.0] * 3)
     assert found["within_length"]["mean"] == pytest.approx(1.0)
@@ -27,7 +27,7 @@ def test_measure_finds_uncertainty_equal_to_ambiguity():
 
 
 def test_measure_distinguishes_length_from_ambiguity():
-    found = ambiguity.measure(embedded(of_length))
+    found = ambiguity.measure_ambiguity(embedded(of_length))
     assert found["length"] == pytest.approx(-1.0)
     assert found["length_within_ambiguity"]["mean"] == pytest.approx(-1.0)
     assert found["within_length"] == {"n": 0, "mean": None, "min": None, "groups": 0}
@@ -36,7 +36,11 @@ def test_measure_distinguishes_length_from_ambiguity():
 
 def test_measure_counts_equal_texts_once():
     drawn = embedded(of_truth)
-    assert ambiguity.measure(drawn)["n"] == len({one.text for one in drawn.captions}) < len(drawn.captions)
+    assert (
+        ambiguity.measure_ambiguity(drawn)["n"]
+        == len({one.text for one in drawn.captions})
+        < len(drawn.captions)
+    )
 
 
 def test_correlate_within_groups_of_min_size(generator):
@@ -48,4 +52,4 @@ def test_correlate_within_groups_of_min_size(generator):
 def test_measure_of_deterministic_model_is_none():
     drawn = embedded(of_truth, count=2)
     points = Gaussian.point(drawn.texts.mean)
-    assert ambiguity.measure(type(drawn)(**vars(drawn) | {"texts": points})) is None
+    assert ambiguity.measure_ambiguity(type(drawn)(**vars(drawn) | {"texts": points})) is None

@@ -26,7 +26,7 @@ def test_read_cell_error_says_what_to_do(tmp_path, content, message):
     path = get_cell_path(tmp_path, "hour", "clip", 0)
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(ValueError, match=f"clip-0.json.*{message}.*remove it"):
+    with pytest.raises(ValueError, match=f"clip-0.json.*{message}.*--scale hour"):
         read_cells([tmp_path])
 
 

@@ -22,4 +22,7 @@ def test_the_claim_can_be_read(found):
 
 
 def test_ratios_are_of_the_same_round():
-    assert cost._ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == {"median": 2.0, "error": pytest.approx(1 / 3)}
+    assert cost._compute_ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == {
+        "median": 2.0,
+        "error": pytest.approx(1 / 3),
+    }

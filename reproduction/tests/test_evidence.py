@@ -4,9 +4,9 @@ from reproduction.tests.factories import cell
 
 def test_a_variant_speaks_with_its_largest_scale():
     few, many = cell(scale="minutes"), cell(scale="hour")
-    assert Evidence([many, few]).largest("prolip") == [many]
-    assert Evidence([few]).largest("prolip") == [few]
-    assert Evidence([few]).largest("clip") == []
+    assert Evidence([many, few]).at_largest_scale("prolip") == [many]
+    assert Evidence([few]).at_largest_scale("prolip") == [few]
+    assert Evidence([few]).at_largest_scale("clip") == []
 
 
 def test_variants_are_compared_at_the_largest_scale_that_all_have():
@@ -24,7 +24,7 @@ def test_variants_are_compared_at_the_largest_scale_that_all_have():
 
 def test_cells_come_by_seed():
     evidence = Evidence([cell(seed=2), cell(seed=0), cell(seed=1)])
-    assert [one.seed for one in evidence.largest("prolip")] == [0, 1, 2]
+    assert [one.seed for one in evidence.at_largest_scale("prolip")] == [0, 1, 2]
 
 
 def test_only_what_is_not_trained_may_come_from_another_scale():

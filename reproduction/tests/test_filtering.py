@@ -12,7 +12,7 @@ SCENES = [WORLD.draw_scene(8, index) for index in range(600)]
 
 def test_noisy_pairs_are_false_where_marked():
     pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
-    true = [is_true(embedded.meaning, scene) for embedded, scene in zip(pairs.captions, SCENES, strict=True)]
+    true = [is_true(caption.meaning, scene) for caption, scene in zip(pairs.captions, SCENES, strict=True)]
     assert true == pairs.correct.tolist()
     assert true.count(False) == round(0.3 * len(SCENES))
 
@@ -35,12 +35,12 @@ def test_noisy_pairs_levels_are_independent_of_truth():
 def test_precision_against_a_loop(generator):
     right, score = torch.rand(50, generator=generator) < 0.7, torch.randn(50, generator=generator)
     best = sorted(range(50), key=lambda i: -score[i])[:35]
-    found = filtering.judge(right, score)
+    found = filtering.evaluate_score(right, score)
     assert found["precision"] == pytest.approx(sum(bool(right[i]) for i in best) / 35)
-    assert filtering.judge(right, right.double())["auroc"] == 1.0
+    assert filtering.evaluate_score(right, right.double())["auroc"] == 1.0
 
 
 def test_a_perfect_score_keeps_only_what_is_right():
     right = torch.arange(100) < 70
-    assert filtering.judge(right, right.double())["precision"] == 1.0
-    assert filtering.judge(right, -right.double())["precision"] == pytest.approx(40 / 70)
+    assert filtering.evaluate_score(right, right.double())["precision"] == 1.0
+    assert filtering.evaluate_score(right, -right.double())["precision"] == pytest.approx(40 / 70)

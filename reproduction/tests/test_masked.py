@@ -6,18 +6,18 @@ from reproduction import masked
 from reproduction.tests.factories import embedded, gaussian
 
 
-def test_judge_more_uncertain_masked_inputs_include():
+def test_measure_inclusion_of_more_uncertain_masked_inputs():
     directions = torch.eye(4, dtype=torch.float64)
-    whole, twins = gaussian([0.1] * 4, directions), gaussian([1.0] * 4, directions)
+    whole, views = gaussian([0.1] * 4, directions), gaussian([1.0] * 4, directions)
     rows = torch.arange(4)
-    assert masked.judge(whole, twins, (rows, rows.roll(1))) == {
+    assert masked.measure_inclusion(whole, views, (rows, rows.roll(1))) == {
         "n": 4,
         "included": 1.0,
         "auroc": 1.0,
         "wins": 1.0,
     }
-    assert masked.judge(twins, whole, (rows, rows.roll(1)))["included"] == 0.0
-    assert masked.judge(whole, twins, (rows, rows))["auroc"] == 0.5
+    assert masked.measure_inclusion(views, whole, (rows, rows.roll(1)))["included"] == 0.0
+    assert masked.measure_inclusion(whole, views, (rows, rows))["auroc"] == 0.5
 
 
 def test_negatives_of_text_are_not_entailed():

@@ -28,14 +28,14 @@ def test_mismatched_captions_are_really_false(drawn):
 
 def test_shares_against_counting(drawn):
     wide = sum(caption.level != 3 for caption in drawn.captions) / len(drawn.captions)
-    found = matching.measure(drawn)
+    found = matching.measure_matching(drawn)
     assert found["text_above_image"] == found["included"] == pytest.approx(wide)
     assert found["image_uncertainty"]["mean"] == pytest.approx(0.2)
 
 
 def test_two_constants_include_everything_and_tell_nothing(drawn):
     constant = replace(drawn, texts=gaussian([1.0] * len(drawn.captions)))
-    found = matching.measure(constant)
+    found = matching.measure_matching(constant)
     assert found["included"] == 1.0
     assert found["matched"]["log_inclusion"] == {"auroc": 0.5, "wins": 0.0}
 
@@ -47,7 +47,7 @@ def test_means_that_know_their_caption_are_found(drawn):
     log_var = torch.full((count, count), -5.0, dtype=torch.float64)
     images = Gaussian(own, log_var)
     knowing = replace(drawn, images=images, texts=images[drawn.image_of])
-    found = matching.measure(knowing)
+    found = matching.measure_matching(knowing)
     for name in ("csd", "log_inclusion", "log_containment"):
         assert found["matched"][name]["auroc"] == found["matched"][name]["wins"] == 1.0
     assert found["constant_variance"]["auroc"] == 1.0
@@ -55,7 +55,7 @@ def test_means_that_know_their_caption_are_found(drawn):
 
 def test_a_deterministic_model_has_csd_alone(drawn):
     points = replace(drawn, images=Gaussian.point(drawn.images.mean), texts=Gaussian.point(drawn.texts.mean))
-    found = matching.measure(points)
+    found = matching.measure_matching(points)
     assert [name for name, score in found["matched"].items() if score is not None] == ["csd"]
     assert found["included"] is None
     assert found["text_above_image"] is None

@@ -26,8 +26,8 @@ def test_a_path_leads_through_dicts_and_lists():
 
 
 @pytest.mark.parametrize("path", ["c", "rows/5/x", "rows/first", "rows/0/y"])
-def test_what_a_cell_lacks_is_told(path):
-    with pytest.raises(ValueError, match=f"a cell has no {path}"):
+def test_get_value_names_the_missing_path(path):
+    with pytest.raises(ValueError, match=f"no number at {path}"):
         get_value(NUMBERS, path)
 
 
@@ -64,6 +64,7 @@ def test_the_weakest_of_several_decides():
     [observe_fraction("none", "n"), observe_fraction_below("none", "n", 1), observe_correlation("none", "n"),
     observe_gain("a", "none", "n"),
      observe_gain("none", "a", "n"), observe_min_fraction("none", "x", "n"), observe_log_ratio("none", "wide"),
+     observe_saving("none", "heads"), observe_saving("unc", "none"),
      observe_weakest(observe_fraction("a", "n"), observe_fraction("none", "n"))],
 )  # fmt: skip
 def test_a_number_that_a_model_lacks_gives_no_reading(read):

@@ -19,8 +19,8 @@ def test_true_pairs_are_those_that_hold():
     wanted = {
         (i, j)
         for i, scene in enumerate(scenes)
-        for j, embedded in enumerate(captions)
-        if is_true(embedded.meaning, scene)
+        for j, caption in enumerate(captions)
+        if is_true(caption.meaning, scene)
     }
     keys = find_true_pairs(scenes, captions).keys.tolist()
     assert {divmod(key, len(captions)) for key in keys} == wanted

@@ -110,3 +110,8 @@ def test_a_variant_with_one_seed_borrows_the_headlines_spread():
 
 def test_rows_are_plain():
     assert json.loads(json.dumps(row(cells(0.9)).to_dict()))["verdict"] == "shown"
+
+
+def test_a_cell_without_the_path_of_a_number_is_named():
+    with pytest.raises(ValueError, match=r"hour/prolip-0\.json: .* no number at x"):
+        row([cell(scale="hour", n=10)])

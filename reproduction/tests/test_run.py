@@ -37,8 +37,8 @@ class Bench:
         self.measured.append(model)
         return {"x": 1}
 
-    def run(self, *wanted):
-        return run.run_missing(self.workspace, "minutes", wanted)
+    def run(self, *cells):
+        return run.run_missing(self.workspace, "minutes", cells)
 
 
 @pytest.fixture
