@@ -237,6 +237,7 @@ def _make_step(model: ProLIP, pixels: Tensor, ids: Tensor) -> Callable[[], None]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def step() -> None:
+        """Run one step on the same inputs; changes the model and the optimizer."""
         images, texts = model(pixels, ids)
         ppcl(images, texts, model.temperature).backward()
         optimizer.step()

@@ -221,6 +221,7 @@ class PackageStep:
     """
 
     def __init__(self, config: TrainConfig, model: ProLIP, batch: Batch) -> None:
+        """Wrap the model for training, and make an optimizer with initial moments."""
         self.config, self.batch = config, batch
         self.module = TrainModule(model, [stage.objective for stage in config.stages])
         self._towers = parallelize(self.module, config.parallel, CPU)
@@ -283,6 +284,7 @@ class PlainStep:
     """
 
     def __init__(self, ours: PackageStep) -> None:
+        """Share the weights and moments of `ours`; pad its texts to the full context."""
         self.config, self.module = ours.config, ours.module
         self.model = make_padded_model(ours.module.model)
         tokens, ids = self.model.config.text.tokenizer, ours.batch.token_ids

@@ -160,6 +160,7 @@ class _HeadlineEvaluation:
     """
 
     def __init__(self, model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions) -> None:
+        """Embed the data and run all evaluations for which there is data."""
         embedder = options.make_embedder(model)
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
         self.pairs: EmbeddedPairs | None = None
