@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
-from benchmarks.timing import compare_implementations
+from benchmarks.timing import compare_implementations, require_scale_and_repeats
 from prolip.console import MISSING, make_table, print_tables
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias, ppcl
@@ -34,22 +34,24 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
     Raises:
         ValueError: A value is out of range, or there is no C++ compiler for `compiled`.
     """
-    if not 0 < scale <= 10 or repeats < 1:
-        raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
+    require_scale_and_repeats(scale, repeats, max_scale=10)
     if compiled and not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")):
-        raise ValueError("--compiled needs a C++ compiler, and none (c++, g++, clang++) was found")
+        raise ValueError(
+            "--compiled needs a C++ compiler (c++, g++ or clang++), and none is on the PATH. "
+            "Install one, or omit --compiled"
+        )
     rows, columns = _scale_size(64, scale), _scale_size(4000, scale)
-    few = max(2, columns // 10)
+    few_columns = max(2, columns // 10)  # containment is the slowest measure
     classes, prompts, points = _scale_size(1000, scale), _scale_size(80, scale), _scale_size(100, scale)
     broadcast = "the closed form broadcast to (N, M, D)"
-    works: list[Callable[[], dict[str, Any]]] = [
+    comparisons: list[Callable[[], dict[str, Any]]] = [
         partial(_compare_ppcl, broadcast_ppcl, "(B, B, D) differences, autograd", _scale_size(512, scale), repeats),
         partial(_compare_ppcl, product_ppcl, "one matrix product, autograd", _scale_size(4096, scale), repeats),
         partial(_compare_pairs, "inclusion_matrix", broadcast_inclusion, broadcast, rows, columns, repeats),
         partial(_compare_pairs, "log_inclusion_matrix", broadcast_log_inclusion, broadcast, rows, columns, repeats),
         partial(
             _compare_pairs, "log_containment_matrix", blockwise_log_containment,
-            "the formula in float64, block by block", rows, few, repeats,
+            "the formula in float64, block by block", rows, few_columns, repeats,
         ),
         partial(_compare_em, classes, prompts, points, repeats),
     ]  # fmt: skip
@@ -58,16 +60,18 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
             torch.compile(broadcast_inclusion, fullgraph=True),
             f"torch.compile of {broadcast}",
         )
-        works.append(partial(_compare_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
-    return run_comparisons(works)
+        comparisons.append(
+            partial(_compare_pairs, "inclusion_matrix", fused, description, rows, columns, repeats)
+        )
+    return run_comparisons(comparisons)
 
 
 def run_comparisons(comparisons: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Run benchmarks one after another under a progress bar."""
+    """Run comparisons one after another under a progress bar; returns the result of each."""
     results = []
     with progress_bar("measuring", len(comparisons), "benchmarks") as advance:
-        for work in comparisons:
-            results.append(work())
+        for compare in comparisons:
+            results.append(compare())
             advance(1)
     return results
 
@@ -99,13 +103,13 @@ def print_result(results: list[dict[str, Any]]) -> None:
 
 
 def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -9.0) -> Gaussian:
-    """Draw Gaussians with unit means and log-variances around `log_var`, like those of a trained model."""
+    """Draw Gaussians of a shape (..., D) with unit means and log-variances around `log_var`, as of a trained model."""
     mean = normalize(torch.randn(shape, generator=generator), dim=-1)
     return Gaussian(mean, log_var + torch.randn(shape, generator=generator))
 
 
 def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBias) -> Tensor:
-    """PPCL (eq. 2) by its definition: the differences of all pairs in a (B, B, D) tensor."""
+    """The PPCL loss (eq. 2), a scalar, by its definition: the differences of all pairs in a (B, B, D) tensor."""
     distance = (images.mean[:, None] - texts.mean[None]).square() + images.var[:, None] + texts.var[None]
     logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
@@ -113,7 +117,7 @@ def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBia
 
 
 def product_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBias) -> Tensor:
-    """PPCL (eq. 2) as one matrix product, with all (B, B) logits kept for autograd."""
+    """The PPCL loss (eq. 2), a scalar, by one matrix product, with all (B, B) logits kept for autograd."""
     trace = images.uncertainty[:, None] + texts.uncertainty
     logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
@@ -121,7 +125,7 @@ def product_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBias)
 
 
 def broadcast_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
-    """H by its closed form, broadcast to (N, M, D)."""
+    """H of all pairs, (N, M), by its closed form broadcast to (N, M, D)."""
     s1, s2 = a.var[:, None], b.var[None]
     sum12, sum21 = s1 + 2 * s2, s2 + 2 * s1
     square = (a.mean[:, None] - b.mean[None]).square()
@@ -130,14 +134,14 @@ def broadcast_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
 
 
 def broadcast_log_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
-    """The exact log inclusion by its closed form, broadcast to (N, M, D)."""
+    """The exact log inclusion of all pairs, (N, M), by its closed form broadcast to (N, M, D)."""
     variance = a.var[:, None] + 2 * b.var[None]
     square = (a.mean[:, None] - b.mean[None]).square()
     return (-formulas.LOG_2PI - 0.5 * a.log_var[:, None] - 0.5 * variance.log() - square / variance).sum(-1)
 
 
 def blockwise_log_containment(a: Gaussian, b: Gaussian) -> Tensor:
-    """Log containment by its formula in float64, block by block: (N, M, D) would not fit into memory."""
+    """Log containment of all pairs, (N, M), in float64, block by block: (N, M, D) would not fit into memory."""
     terms = partial(formulas.log_containment, half_width=public.box_half_width(a.dim, 0.95))
     return all_pairs.sum_terms(terms, *(leaf.double() for z in (a, b) for leaf in (z.mean, z.log_var)))
 
@@ -174,22 +178,25 @@ def _compare_ppcl(
     repeats: int,
     dims: int = 768,
 ) -> dict[str, Any]:
+    """Compare gradients of our PPCL with those of a reference, and with its three bare matrix products."""
     generator = torch.Generator().manual_seed(0)
     images, texts = (random_gaussians(batch, dims, generator=generator) for _ in range(2))
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
     temperature = LogitScaleBias()
 
-    def work(loss: Any) -> None:
+    def compute_gradients(loss: Any) -> None:
         torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.logit_scale])
 
-    def bare_products() -> None:
+    def multiply() -> None:
+        """Multiply what any implementation must: one product forward, two backward."""
         logits = images.mean.detach() @ texts.mean.detach().mT
         _ = logits @ texts.mean.detach(), logits.mT @ images.mean.detach()
 
-    numbers = compare_implementations(lambda: work(reference), lambda: work(ppcl), repeats)
-    numbers["fraction_of_product_rate"] = compare_implementations(bare_products, lambda: work(ppcl), repeats)[
-        "times_faster"
-    ]
+    numbers = compare_implementations(
+        lambda: compute_gradients(reference), lambda: compute_gradients(ppcl), repeats
+    )
+    products = compare_implementations(multiply, lambda: compute_gradients(ppcl), repeats)
+    numbers["fraction_of_product_rate"] = products["times_faster"]
     return {
         "name": "PPCL, forward and backward",
         "size": f"{batch} x {dims}",
@@ -207,6 +214,7 @@ def _compare_pairs(
     repeats: int,
     dims: int = 768,
 ) -> dict[str, Any]:
+    """Compare an all-pairs measure of `prolip.measures.public`, by name, with a reference on random Gaussians."""
     generator = torch.Generator().manual_seed(0)
     a = random_gaussians(rows, dims, generator=generator, log_var=-10.0)
     b = random_gaussians(columns, dims, generator=generator, log_var=-8.0)
@@ -215,32 +223,38 @@ def _compare_pairs(
     return {"name": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
 
 
-def _compare_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 768) -> dict[str, Any]:
-    """The definition is timed on a few classes and scaled up, because all would take many minutes."""
+def _compare_em(
+    num_classes: int, num_prompts: int, num_points: int, repeats: int, dims: int = 768
+) -> dict[str, Any]:
+    """Compare EM for mixing weights with its definition on random prompts and observations of each class.
+
+    The definition is timed on two classes and scaled up, because all would take many minutes.
+    """
     generator = torch.Generator().manual_seed(0)
-    center = torch.randn(classes, 1, dims, generator=generator)
-    mean = normalize(center + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
-    log_var = -8.0 + 0.5 * torch.randn(classes, prompts, dims, generator=generator)
+    center = torch.randn(num_classes, 1, dims, generator=generator)
+    mean = normalize(center + 0.6 * torch.randn(num_classes, num_prompts, dims, generator=generator), dim=-1)
+    log_var = -8.0 + 0.5 * torch.randn(num_classes, num_prompts, dims, generator=generator)
     components = Gaussian(mean, (log_var.exp() + 0.02).log())
-    points = normalize(center + 0.8 * torch.randn(classes, count, dims, generator=generator), dim=-1)
+    points = normalize(center + 0.8 * torch.randn(num_classes, num_points, dims, generator=generator), dim=-1)
     fitted = fit_mixing_weights(points, components, alpha=2.0)
-    iterations, few = int(fitted.iterations.float().mean()), min(classes, 2)
+    iterations, num_timed = int(fitted.iterations.float().mean()), min(num_classes, 2)
     numbers = compare_implementations(
-        lambda: class_by_class_em(points[:few], components[:few], 2.0, iterations),
+        lambda: class_by_class_em(points[:num_timed], components[:num_timed], 2.0, iterations),
         lambda: fit_mixing_weights(points, components, alpha=2.0),
         min(repeats, 3),
     )
-    numbers["reference_seconds"] *= classes / few
+    numbers["reference_seconds"] *= num_classes / num_timed
     numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]
-    numbers.pop("times_smaller", None)  # the reference's memory is that of a few classes
+    numbers.pop("times_smaller", None)  # the reference's memory is that of the timed classes
     return {
         "name": "EM for mixing weights",
-        "size": f"{classes} classes x {prompts} prompts x {count} observations x {dims}",
+        "size": f"{num_classes} classes x {num_prompts} prompts x {num_points} observations x {dims}",
         "reference": f"class by class, densities recomputed in each of {iterations} iterations (mean of ours); "
-        f"{few} classes timed, scaled to {classes}",
+        f"{num_timed} classes timed, scaled to {num_classes}",
         **numbers,
     }
 
 
 def _scale_size(size: int, scale: float) -> int:
+    """A problem size multiplied by `scale`, at least 2."""
     return max(2, round(size * scale))

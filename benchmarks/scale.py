@@ -36,8 +36,11 @@ PHOTO = (512, 384)
 """Width and height of an image of a pool, as img2dataset stores them."""
 BATCH_SIZE = 4
 """Pairs that are encoded at a time: one core takes seconds for them."""
+NUM_JPEGS = 8
+"""Different images of the shard; its samples use them in turn."""
 CAPTION = "a photograph of two dogs on a beach in the evening sun"
-STORES = {"full, float32": ("full", "float32"), "trace, float16": ("trace", "float16")}
+STORAGE_FORMATS = {"full, float32": ("full", "float32"), "trace, float16": ("trace", "float16")}
+"""Variances and precision of the embedding data sets that are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,9 @@ def run(
     pool: float = 1.4e9,
     machines: ClusterSpec | None = None,
 ) -> dict[str, Any]:
-    """Measure the cost per pair of each stage, and estimate the hours of a pool on a cluster.
+    """Measure the cost per pair of each stage in one thread, and estimate the hours of a pool on a cluster.
+
+    The number of torch's threads is restored at the end.
 
     Args:
         size: Model size.
@@ -81,8 +86,9 @@ def run(
     Returns:
         size, photos, pool, stages (cost per pair), machines, and hours (`estimate_hours`).
     """
-    if photos < 8 or repeats < 1 or pool < 1:
-        raise ValueError(f"photos {photos} must be at least 8, repeats {repeats} and pool {pool} at least 1")
+    for option, value, minimum in (("photos", photos, NUM_JPEGS), ("repeats", repeats, 1), ("pool", pool, 1)):
+        if not value >= minimum:
+            raise ValueError(f"--{option} must be at least {minimum}, not {value}")
     import_extra("lancedb", "search")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -138,44 +144,50 @@ def estimate_hours(
     }
     return {
         name: {
-            resource: sum(stages[stage].get(quantity, 0.0) for stage in chosen) * pool / rate / 3600
+            resource: sum(stages[stage].get(quantity, 0.0) for stage in stage_names) * pool / rate / 3600
             for resource, (quantity, rate) in rates.items()
         }
-        for name, chosen in passes.items()
+        for name, stage_names in passes.items()
     }
 
 
 def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
-    """Per pair: core_seconds (one thread), fetched (bytes of the pool), moved (bytes to or from disk), flops."""
+    """Time each stage; writes a shard, data sets and databases to `folder`.
+
+    Returns by stage, per pair: core_seconds (one thread), fetched (bytes of the pool), moved (bytes to or from disk),
+    flops; of "encode", seconds_here and fraction_of_rate (relative to a matrix product) instead of core_seconds.
+    """
     config = get_config(size, TOKENS)
     model = ProLIP(config).init_weights(torch.Generator().manual_seed(0)).eval()
     shards, fetched = _write_shard(folder, photos)
     samples = [shards.read(index) for index in range(len(shards))]
     parts = {
-        name: _StoredPart.create(config.embed_dim, photos, folder / name, *kind)
-        for name, kind in STORES.items()
+        name: _StoredPart.create(config.embed_dim, photos, folder / name, *storage_format)
+        for name, storage_format in STORAGE_FORMATS.items()
     }
-    works: dict[str, Callable[[], Any]] = {
+    workloads: dict[str, Callable[[], Any]] = {
         "read": partial(_read_all, shards),
         "decode": partial(_decode_all, samples),
         "product": partial(torch.matmul, *[torch.randn(PRODUCT, PRODUCT)] * 2),
         "encode": partial(_encode, model, BATCH_SIZE),
     }
     for name, stored in parts.items():
-        works |= {f"write, {name}": stored.write, f"score, {name}": stored.score}
-    works["index"] = partial(_index, parts["full, float32"].folder, folder / "databases")
-    for work in works.values():
-        work()
-    with progress_bar("measuring", len(works) * repeats, "runs") as advance:
+        workloads |= {f"write, {name}": stored.write, f"score, {name}": stored.score}
+    workloads["index"] = partial(_write_database, parts["full, float32"].folder, folder / "databases")
+    for function in workloads.values():  # warm up; the data sets are written before they are scored
+        function()
+    with progress_bar("measuring", len(workloads) * repeats, "runs") as advance:
         seconds = {
             name: statistics.median(times)
-            for name, times in time_interleaved(works, repeats, advance).items()
+            for name, times in time_interleaved(workloads, repeats, advance).items()
         }
     flops = image_flops(config.image, config.embed_dim) + text_flops(
         config.text, config.embed_dim, config.text.tokenizer.context_length
     )
     stages = {
-        name: {"core_seconds": seconds[name] / photos} for name in works if name not in ("product", "encode")
+        name: {"core_seconds": seconds[name] / photos}
+        for name in workloads
+        if name not in ("product", "encode")
     }
     stages["read"]["fetched"] = fetched
     stages["encode"] = {
@@ -184,6 +196,7 @@ def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[
         "fraction_of_rate": BATCH_SIZE * flops / seconds["encode"] / (2 * PRODUCT**3 / seconds["product"]),
     }
     for name, stored in parts.items():
+        # scoring reads what was written
         stages[f"write, {name}"]["moved"] = stages[f"score, {name}"]["moved"] = stored.count_bytes() / photos
     dataset_bytes = stages["write, full, float32"]["moved"]
     stages["index"]["moved"] = dataset_bytes + _count_bytes(folder / "databases" / "0") / photos
@@ -191,28 +204,32 @@ def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[
 
 
 def _write_shard(folder: Path, photos: int) -> tuple[TarShards, float]:
-    """Write a shard of JPEGs with captions; returns it and the bytes per sample."""
-    files = [make_photo(*PHOTO, seed) for seed in range(8)]
+    """Write a shard of JPEGs with captions to `folder`; returns it and the bytes per sample."""
+    files = [make_photo(*PHOTO, seed) for seed in range(NUM_JPEGS)]
     path = folder / "00000.tar"
     members = (
-        {"jpg": files[i % 8], "txt": CAPTION.encode(), "json": b'{"uid": "%032x"}' % i} for i in range(photos)
+        {"jpg": files[i % NUM_JPEGS], "txt": CAPTION.encode(), "json": b'{"uid": "%032x"}' % i}
+        for i in range(photos)
     )
     write_tar(path, ((f"{i:08d}", sample) for i, sample in enumerate(members)))
     return TarShards(str(path)), path.stat().st_size / photos
 
 
 def _read_all(shards: TarShards) -> None:
+    """Read all samples, without decoding them."""
     for index in range(len(shards)):
         shards.read(index)
 
 
 def _decode_all(samples: list[Sample]) -> None:
+    """Decode and preprocess the images of all samples."""
     for sample in samples:
         TEST.process(sample, 0)
 
 
 @torch.no_grad()
 def _encode(model: ProLIP, count: int) -> None:
+    """Encode `count` constant images and texts of the full context: their values don't matter for time."""
     size, length = model.config.image.preprocessing.size, model.config.text.tokenizer.context_length
     model.encode_image(torch.zeros(count, 3, size, size))
     model.encode_text(torch.full((count, length), 5))
@@ -220,7 +237,7 @@ def _encode(model: ProLIP, count: int) -> None:
 
 @dataclass(frozen=True)
 class _StoredPart:
-    """A part of an embedding data set, written and scored as embedding and filtering do."""
+    """An embedding data set of one part in `folder`, written and scored as embedding and filtering do."""
 
     header: DatasetHeader
     part: EncodedPart
@@ -229,6 +246,7 @@ class _StoredPart:
 
     @classmethod
     def create(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _StoredPart:
+        """Draw random embeddings of `photos` pairs; creates the folder with a header, but not yet the part."""
         header = DatasetHeader(
             model="bench", identity="0" * 16, dim=dim, has_uncertainty=True, scale=10.0, logit_bias=-10.0,
             variances=variances,
@@ -248,23 +266,30 @@ class _StoredPart:
         return stored
 
     def write(self) -> None:
+        """Write the part, replacing the one before."""
         write_part(self.folder, 0, make_part_table(self.header, 0, self.part, self.texts))
 
     def score(self) -> None:
+        """Read the part and compute the scores of its pairs."""
         compute_scores(EmbeddingDataset.open(self.folder).read_part(0))
 
     def count_bytes(self) -> int:
+        """Bytes of all files of the data set."""
         return _count_bytes(self.folder)
 
 
 def _draw_gaussians(count: int, dim: int, seed: int) -> Gaussian:
+    """Draw Gaussians (count, dim) with unit means and log-variances from -8 to -7."""
     generator = torch.Generator().manual_seed(seed)
     mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
     return Gaussian(mean, -8 + torch.rand(count, dim, generator=generator))
 
 
-def _index(folder: Path, databases: Path) -> None:
-    """Write rows to a new database, without the index itself, which `python -m benchmarks search` times."""
+def _write_database(folder: Path, databases: Path) -> None:
+    """Write the embeddings of `folder` to a new database in the folder `databases`; it gets the next free number.
+
+    Without an approximate index, which `python -m benchmarks search` times.
+    """
     databases.mkdir(exist_ok=True)
     index_embeddings(
         databases / str(len(list(databases.iterdir()))), [EmbeddingDataset.open(folder)], progress=False
@@ -272,6 +297,7 @@ def _index(folder: Path, databases: Path) -> None:
 
 
 def _count_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder and its subfolders."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -281,6 +307,7 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def _make_stage_table(result: dict[str, Any]) -> Any:
+    """Table of the cost per pair of each stage."""
     width, height = PHOTO
     title = f"{result['size']}, per pair (JPEG of {width} x {height}, one caption), one core of this machine"
     numbers = ("core s per million", "bytes fetched", "bytes to or from disk", "GFLOP", "here")
@@ -302,6 +329,7 @@ def _make_stage_table(result: dict[str, Any]) -> Any:
 
 
 def _make_hour_table(result: dict[str, Any]) -> Any:
+    """Table of the hours of each pass by resource, with its duration and the resource that bounds it."""
     cluster = result["machines"]
     hardware = (
         f"{cluster['gpus']} GPUs of {cluster['flops'] / 1e12:.0f} TFLOP/s, {cluster['cores']} cores, "
@@ -309,8 +337,8 @@ def _make_hour_table(result: dict[str, Any]) -> Any:
     )
     title = f"{result['pool']:,.0f} pairs on {hardware}: hours"
     rows = []
-    for name, busy in result["hours"].items():
-        bound_by = max(busy, key=lambda resource: busy[resource])
-        hours = (f"{busy[r]:.2f}" for r in ("network", "cores", "gpus", "disk"))
-        rows.append((name, *hours, f"{busy[bound_by]:.1f}", bound_by))
+    for name, hours in result["hours"].items():
+        bound_by = max(hours, key=lambda resource: hours[resource])
+        formatted = (f"{hours[resource]:.2f}" for resource in ("network", "cores", "gpus", "disk"))
+        rows.append((name, *formatted, f"{hours[bound_by]:.1f}", bound_by))
     return make_table(title, ("pass",), ("network", "cores", "gpus", "disk", "takes", "bound by"), rows)

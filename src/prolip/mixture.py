@@ -197,21 +197,21 @@ def _run_em(pi: Tensor, problem: _EMProblem, tolerance: float, max_iterations: i
     """
     iterations = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
     converged = torch.zeros(len(pi), dtype=torch.bool, device=pi.device)
-    active = torch.arange(len(pi), device=pi.device)  # the class of each row of `problem`
-    unconverged = torch.ones(len(pi), dtype=torch.bool, device=pi.device)  # rows of `problem`
+    classes = torch.arange(len(pi), device=pi.device)  # the class of each row of `problem`
+    unconverged = torch.ones_like(classes, dtype=torch.bool)  # a mask of the rows of `problem`
     for _ in range(max_iterations):
-        new_pi = problem.step(pi[active])
-        is_changing = (new_pi - pi[active]).abs().amax(-1) > tolerance
-        pi[active[unconverged]] = new_pi[unconverged]
-        iterations[active[unconverged]] += 1
+        new_pi = problem.step(pi[classes])
+        is_changing = (new_pi - pi[classes]).abs().amax(-1) > tolerance
+        pi[classes[unconverged]] = new_pi[unconverged]
+        iterations[classes[unconverged]] += 1
         unconverged &= is_changing
-        converged[active] = ~unconverged
+        converged[classes] = ~unconverged
         if not bool(unconverged.any()):
             break
-        # copying the remaining classes pays once enough have converged
-        if int(unconverged.sum()) < 0.7 * len(active):
-            active, problem = active[unconverged], problem.select(unconverged)
-            unconverged = unconverged[unconverged]
+        # Converged rows stay in `problem` and are ignored: copying the others at every step would cost more.
+        if int(unconverged.sum()) < 0.7 * len(classes):
+            classes, problem = classes[unconverged], problem.select(unconverged)
+            unconverged = torch.ones_like(classes, dtype=torch.bool)
     return iterations, converged
 
 

@@ -68,10 +68,10 @@ def test_load_never_runs_a_pickle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(RELEASE / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Evil()}))
-    with pytest.raises(ValueError, match="holds more than tensors"):
+    with pytest.raises(ValueError, match="besides tensors"):
         prolip.load(tmp_path)
     torch.save({"state_dict": {"x": Evil()}}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="holds more than tensors"):
+    with pytest.raises(ValueError, match="besides tensors"):
         prolip.load(tmp_path)
     assert not (tmp_path / "pwned").exists()
 
@@ -111,9 +111,7 @@ def test_a_truncated_torch_file(tmp_path, length):
     torch.save(load_file(RELEASE / "model.safetensors"), tmp_path / "pytorch_model.bin")
     whole = (tmp_path / "pytorch_model.bin").read_bytes()
     (tmp_path / "pytorch_model.bin").write_bytes(whole[:length])
-    with pytest.raises(
-        ValueError, match=r"pytorch_model.bin \([\d,]+ bytes\) is damaged, incomplete, or holds more"
-    ):
+    with pytest.raises(ValueError, match=r"pytorch_model.bin \([\d,]+ bytes\) .*damaged or incomplete"):
         prolip.load(tmp_path)
 
 

@@ -242,7 +242,11 @@ class Preprocessor:
         if self.tokenizer is None:
             return next(self._iter_caption_indices(sample.captions, generator), None), []
         if not sample.captions:
-            raise BadSampleError("no caption", sample.location)
+            raise BadSampleError(
+                "no caption",
+                sample.location,
+                "the captions option names the field or column that holds captions",
+            )
         for caption_index in self._iter_caption_indices(sample.captions, generator):
             ids = self.tokenizer.encode(sample.captions[caption_index])
             if not self.tokenizer.config.special_ids.issuperset(ids):

@@ -152,7 +152,10 @@ def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFi
             try:
                 sample = source.read(row["index"])
             except BadSampleError as error:
-                raise ValueError(f"the kept sample {row['index']} can't be read again: {error}") from None
+                raise ValueError(
+                    f"sample {row['index']} of {source.name} is kept, but can't be read again to write it to a shard: "
+                    f"{error}. Restore it, or embed the data again; without shards in --outputs it isn't read again"
+                ) from None
             yield f"{row['index']:012d}", _make_files(sample, row)
 
 

@@ -338,7 +338,10 @@ def _check_same_space(a: Gaussian, b: Gaussian) -> None:
     check_gaussian(a, "a")
     check_gaussian(b, "b")
     if a.dim != b.dim:
-        raise ValueError(f"a has {a.dim} dimensions, b has {b.dim}")
+        raise ValueError(
+            f"a and b must have the same embedding dimension D (the last axis), not {a.dim} and {b.dim}. Embeddings "
+            "of two models can't be compared"
+        )
     if a.device != b.device:
         raise ValueError(f"a is on {a.device}, b on {b.device}")
 

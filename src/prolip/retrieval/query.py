@@ -246,7 +246,8 @@ def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, n
     needs_variances = config.rerank is not None or null is not None
     if config.candidates is not None and not needs_variances and config.rank_by != "cosine":
         raise ValueError(
-            "candidates has no effect without rerank, null or rank_by cosine: leave out candidates"
+            "candidates has no effect without rerank, only_included (in Python: null) or rank_by cosine: leave out "
+            "candidates, or add one of these"
         )
     if needs_variances and header.variances != "full":
         raise ValueError(

@@ -89,11 +89,13 @@ class NonFiniteMonitor:
         self._unchecked.append(record)
 
     def check(self, module: nn.Module) -> list[str]:
-        """Check all records since the last check. All ranks call it.
+        """Check all records since the last check, forget them, and add the skipped steps to `skipped_steps`.
+
+        All ranks call it, because the message of a step gathers the samples of all ranks.
 
         Args:
-            module: Its gradients, if they are still those of a step with non-finite values, tell which parameters have
-                them.
+            module: Its gradients are those of the last step. If that step was skipped, its message names the
+                parameters whose gradients are not finite.
 
         Returns:
             A message for each step that was skipped.

@@ -44,8 +44,8 @@ class CaptionRows:
         """Convert the captions to Gaussians (n, D); a ValueError if only traces are stored."""
         if self.log_var is None:
             raise ValueError(
-                "only the trace of each caption's covariance is stored, not every variance: embed the captions again "
-                'with --variances full, or use the root "null"'
+                "the embedded captions hold only the trace of each covariance, and this root needs every variance: "
+                "embed them again with --variances full (and index them again), or use --root null"
             )
         return Gaussian(self.z.mean, self.log_var)
 

@@ -116,8 +116,9 @@ def read_weights(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged pickle or zip can raise nearly anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
-            f"{path} ({path.stat().st_size:,} bytes) is damaged, incomplete, or holds more than tensors "
-            f"(loading that could run foreign code, so it is refused): {lines[0]}"
+            f"{path} ({path.stat().st_size:,} bytes) can't be loaded: it is damaged or incomplete (copy it again), or "
+            "holds Python objects besides tensors, which could run code (save its state_dict alone, best as "
+            f".safetensors): {lines[0]}"
         ) from None
     if is_torchscript:
         raise ValueError(
