@@ -130,8 +130,8 @@ def write_captions(folder: Path, captions: Gaussian) -> EmbeddingDataset:
     """Write captions to a new folder as `prolip embed` does, and open them; the text of caption n is "n"."""
     header = DatasetHeader(
         model="bench", identity="0" * 16, dim=captions.dim, has_uncertainty=True, scale=1.0,
-        logit_bias=None, variances="full", precision="float32", modality="text", data="bench", captions=None, image=None, fingerprint="",
-        part_size=PART_SIZE, parts=-(-len(captions) // PART_SIZE),
+        logit_bias=None, variances="full", precision="float32", modality="text", data="bench", captions=None,
+        image=None, fingerprint="", part_size=PART_SIZE, parts=-(-len(captions) // PART_SIZE),
     )  # fmt: skip
     folder.mkdir()
     header.write(folder)

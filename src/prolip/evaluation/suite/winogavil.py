@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,16 +59,13 @@ def open_winogavil(folder: Path) -> WinoGAViL:
         rows = row_group.load()
         for row in range(len(rows)):
             location = row_group.describe_row(row)
-            values = _check_instance(rows.row(row, location), location)
-            associations = set(values["associations"])
-            for item, (name, image) in enumerate(
-                zip(values["candidates"], values["candidate_images"], strict=True)
-            ):
+            instance = _parse_instance(rows.row(row, location), location)
+            for item, (name, image) in enumerate(zip(instance.candidates, instance.images, strict=True)):
                 index = index_of_digest.setdefault(_compute_image_digest(image), len(index_of_digest))
                 if index == len(image_cells):  # a new image
                     image_cells.append(ImageCell(group, row, item))
-                candidates.append((len(cues), index, name in associations))
-            cues.append(values["cue"].strip())
+                candidates.append((len(cues), index, name in instance.associations))
+            cues.append(instance.cue)
     if not cues:
         raise ValueError(f"{folder}: the tables of WinoGAViL have no rows; download the data set again")
     instances, image_indices, associated = np.ascontiguousarray(np.array(candidates, dtype=np.int64).T)
@@ -77,8 +75,17 @@ def open_winogavil(folder: Path) -> WinoGAViL:
     )  # fmt: skip
 
 
-def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
-    """The same row; ValueError if a list, an image or the cue is missing, or no candidate is associated."""
+class _Instance(NamedTuple):
+    """A row of the tables: a cue, the names and images of its candidates, and the names associated with it."""
+
+    cue: str
+    candidates: list[str]
+    images: list[Any]
+    associations: set[str]
+
+
+def _parse_instance(values: Mapping[str, Any], location: str) -> _Instance:
+    """Parse a row; ValueError if a list, an image or the cue is missing, or no candidate is associated."""
     for name in ("candidates", "candidate_images", "associations"):
         if not isinstance(values[name], list):
             raise ValueError(f"{location}: {name!r} must be a list, not {type(values[name]).__name__}")
@@ -90,7 +97,12 @@ def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
         raise ValueError(f"{location}: the cue is missing or empty")
     if not set(values["associations"]) & set(values["candidates"]):
         raise ValueError(f"{location}: no association is among the candidates")
-    return values
+    return _Instance(
+        cue=values["cue"].strip(),
+        candidates=values["candidates"],
+        images=values["candidate_images"],
+        associations=set(values["associations"]),
+    )
 
 
 def _compute_image_digest(value: Any) -> str:

@@ -170,14 +170,14 @@ def build_provenance_section(
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
     rows = [
         ("command", _format_command(command)),
-        ("training", _format_command(run.sessions[0]["command"]) if run.sessions else ""),
+        ("training", _format_command(run.command)),
         ("prolip", f"{machine['prolip']}, Python {machine['python']}"),
         ("packages", packages),
         ("machine", f"{machine['platform']}, {machine['cpus']} cores"),
         ("model", model_identity(run.model)),
         ("seeds", _format_seeds(run, num_controls)),
         ("images per set", f"at most {limit:,}"),
-        *(("trained on", f"{entry['source']}, fingerprint {entry['fingerprint']}") for entry in run.data),
+        *(("trained on", f"{entry.source}, fingerprint {entry.fingerprint}") for entry in run.data),
         *_list_fingerprints(inputs),
     ]
     nonempty = tuple((name, value) for name, value in rows if value)

@@ -1,11 +1,11 @@
-"""A finished training run: config, model, metrics and sessions, read from its folder."""
+"""A finished training run: config, model, metrics and its command, read from its folder."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prolip.files import read_json
 from prolip.model.prolip import ProLIP
@@ -15,21 +15,28 @@ from prolip.training.run_folder import CONFIG, MODEL, SESSIONS, is_run, read_con
 from prolip.weights.load import load
 
 
+class TrainedSource(NamedTuple):
+    """A training source, as its run recorded it."""
+
+    source: str
+    fingerprint: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingRun:
     """A finished training run.
 
     metrics:  lines of metrics.jsonl that hold numbers, in order; empty if there are none.
     data:     training sources with their fingerprints.
-    sessions: command, versions and machine of each start.
+    command:  words of the command of the first start; empty if unknown.
     """
 
     folder: Path
     config: TrainConfig
     model: ProLIP
     metrics: tuple[dict[str, Any], ...]
-    data: tuple[dict[str, Any], ...]
-    sessions: tuple[dict[str, Any], ...]
+    data: tuple[TrainedSource, ...]
+    command: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -120,9 +127,18 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
         config=read_config(folder),
         model=load(folder, device=device).eval(),
         metrics=tuple(line for line in _read_metric_lines(folder) if "message" not in line),
-        data=tuple(read_json(folder / CONFIG).get("data") or ()),
-        sessions=tuple(read_sessions(folder)) if (folder / SESSIONS).is_file() else (),
+        data=tuple(
+            TrainedSource(entry["source"], entry["fingerprint"])
+            for entry in read_json(folder / CONFIG).get("data") or ()
+        ),
+        command=_read_first_command(folder),
     )
+
+
+def _read_first_command(folder: Path) -> tuple[str, ...]:
+    """The command that started the run first; empty if the file of sessions is missing or empty."""
+    sessions = list(read_sessions(folder)) if (folder / SESSIONS).is_file() else []
+    return tuple(sessions[0]["command"]) if sessions else ()
 
 
 def _read_metric_lines(folder: Path) -> list[dict[str, Any]]:
