@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from prolip.checks import require_choice, require_positive_int
+from prolip.checks import require_positive_int
 from prolip.choices import Corruption, Form, PooledVariance, Prior, SceneWorld, SimilarityMetric, StartPoint
 from prolip.configs import Advanced, require_literals
 
@@ -94,10 +94,9 @@ class UncertaintyConfig:
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
+        require_literals(self)
         if self.limit is not None:
-            require_positive_int(self.limit, "limit")
-        if self.world is not None:
-            require_choice(self.world, get_args(SceneWorld), "world")
+            require_positive_int(self.limit, "limit", maximum=2**40)
         require_positive_int(self.num_examples, "num_examples", maximum=10_000)
         require_positive_int(self.plane_images, "plane_images", maximum=1000)
         require_seed(self.seed)
