@@ -37,9 +37,9 @@ model = prolip.load("{name}")
 **Data.** `{data}`: scenes drawn as they were needed, with captions of four levels, two of three padded with filler
 words. Eight of the 64 pairs of a color and a shape were never shown. No photograph and no text of anyone else.
 
-**Recipe.** `prolip train miniature --scale {scale} --seed {seed}`: {samples:,} samples, batch {batch}, on one core; stages,
-weights and what led to them are in docs/miniature.md. The masked view of a caption was a true, more general caption, so
-what uncertainty knows of generality comes from our lexicon of scenes.
+**Recipe.** `prolip train miniature --scale {scale} --seed {seed}`: {samples:,} samples, batch {batch}, on one core;
+stages, weights and what led to them are in docs/miniature.md. The masked view of a caption was a true, more general
+caption, so what uncertainty knows of generality comes from our lexicon of scenes.
 
 **Numbers**, on fresh scenes with a seed of their own (`python -m reproduction`; docs/reproduction.md defines each):
 
