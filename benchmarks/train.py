@@ -36,7 +36,7 @@ from prolip.progress import progress_bar
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.data_setup import make_loader
-from prolip.training.masked_views import count_masked_views, draw_masked_views
+from prolip.training.masked_views import BatchSlice, count_masked_views, draw_masked_views
 from prolip.training.model_setup import make_model
 from prolip.training.nonfinite import find_finite_rows
 from prolip.training.optimizer import (
@@ -238,9 +238,8 @@ class PackageStep:
         started_at = time.perf_counter()
         self.optimizer.zero_grad()
         views = draw_masked_views(
-            self.batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches,
-            seed=config.seed, step=step, batch_size=config.batch_size, first_row=0,
-            general_ids=self.batch.general_token_ids,
+            self.batch.token_ids, BatchSlice(config.seed, step, config.batch_size), config.masking,
+            model.text.tokenizer, model.image.num_patches, self.batch.general_token_ids,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
         gradients_at = time.perf_counter()

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import train
 from benchmarks.__main__ import main
 from prolip.training.config import HeldOutConfig, MaskingConfig
-from prolip.training.masked_views import draw_masked_views
+from prolip.training.masked_views import BatchSlice, draw_masked_views
 from prolip.training.optimizer import clip_grad_norm, step_unless_nonfinite
 from prolip.training.step import compute_gradients
 from prolip.training.trainer import Trainer
@@ -28,8 +28,8 @@ def setting(masking=None, batch=8, size="nano"):
 def draw_views(ours, masking):
     config = ours.module.model.config
     return draw_masked_views(
-        ours.batch.token_ids, masking, config.text.tokenizer, config.image.num_patches,
-        seed=0, step=STEP, batch_size=len(ours.batch), first_row=0, general_ids=ours.batch.general_token_ids,
+        ours.batch.token_ids, BatchSlice(0, STEP, len(ours.batch)), masking, config.text.tokenizer,
+        config.image.num_patches, ours.batch.general_token_ids,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import torch
 from prolip.preprocessing.tokenizer import TokenizerConfig
 from prolip.training import masked_views as twins_module
 from prolip.training.config import MaskingConfig
-from prolip.training.masked_views import draw_masked_views, require_mask_token
+from prolip.training.masked_views import BatchSlice, draw_masked_views, require_mask_token
 
 PAD, MASK, START, END = 0, 1, 2, 3
 RULES = TokenizerConfig(
@@ -31,9 +31,7 @@ def texts(rows=BATCH, width=24):
 def draw(ids=None, masking=None, rules=RULES, *, seed=0, step=0, batch=BATCH, first=0):
     ids = texts(batch) if ids is None else ids
     masking = MaskingConfig() if masking is None else masking
-    return draw_masked_views(
-        ids, masking, rules, PATCHES, seed=seed, step=step, batch_size=batch, first_row=first
-    )
+    return draw_masked_views(ids, BatchSlice(seed, step, batch, first), masking, rules, PATCHES)
 
 
 def images_of(twins, first=0):
@@ -254,17 +252,8 @@ def with_general(rows=BATCH):
 
 def test_the_twin_is_the_more_general_caption_where_there_is_one():
     masking = MaskingConfig(method="general", text_fraction=0.5)
-    twins = draw_masked_views(
-        texts(),
-        masking,
-        RULES,
-        PATCHES,
-        seed=0,
-        step=2,
-        batch_size=BATCH,
-        first_row=0,
-        general_ids=with_general(),
-    )
+    rows = BatchSlice(seed=0, step=2, batch_size=BATCH)
+    twins = draw_masked_views(texts(), rows, masking, RULES, PATCHES, with_general())
     masked = draw(masking=replace(masking, method="mask"), step=2)
     assert twins.total_texts == masked.total_texts == 24
     assert twins.text_rows.tolist() == [row for row in masked.text_rows.tolist() if row % 3]
@@ -274,15 +263,13 @@ def test_the_twin_is_the_more_general_caption_where_there_is_one():
 
 def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
     masking, general = MaskingConfig(method="general", text_fraction=0.5), with_general()
-    options = {"seed": 1, "step": 3, "batch_size": BATCH}
-    whole = texts_of(
-        draw_masked_views(texts(), masking, RULES, PATCHES, first_row=0, general_ids=general, **options)
-    )
+    batch = BatchSlice(seed=1, step=3, batch_size=BATCH)
+    whole = texts_of(draw_masked_views(texts(), batch, masking, RULES, PATCHES, general))
     parts = {}
     for first in range(0, BATCH, 12):
         rows = slice(first, first + 12)
         drawn = draw_masked_views(
-            texts()[rows], masking, RULES, PATCHES, first_row=first, general_ids=general[rows], **options
+            texts()[rows], batch._replace(first_row=first), masking, RULES, PATCHES, general[rows]
         )
         parts |= texts_of(drawn, first)
     assert parts == whole

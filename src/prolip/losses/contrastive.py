@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -276,8 +276,21 @@ def _sum_sigmoid_losses(
             images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias
         )
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        total: Tensor = _SigmoidLossSum.apply(*tensors, offset, chunk, with_grad)
+        total: Tensor = _SigmoidLossSum.apply(*tensors, _PairOptions(offset, chunk, with_grad))
     return total
+
+
+class _PairOptions(NamedTuple):
+    """What `_SigmoidLossSum` needs to know besides tensors.
+
+    offset:    image i matches text offset + i.
+    chunk:     texts at a time.
+    with_grad: whether to compute the gradients in the same pass.
+    """
+
+    offset: int
+    chunk: int
+    with_grad: bool
 
 
 class _SigmoidLossSum(torch.autograd.Function):
@@ -290,19 +303,18 @@ class _SigmoidLossSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
-        scale: Tensor, bias: Tensor, offset: int, chunk: int, with_grad: bool,
+        scale: Tensor, bias: Tensor, options: _PairOptions,
     ) -> Tensor:  # fmt: skip
         """Sum the losses of all pairs of n images and m texts; returns a scalar.
 
         Args:
-            ctx: Gets the gradients of the six tensors, if `with_grad`.
+            ctx: Gets the gradients of the six tensors, if `options.with_grad`.
             image_means, image_shift: (n, D) and (n,).
             text_means, text_shift: (m, D) and (m,).
             scale, bias: Scalars of the logits.
-            offset: Image i matches text offset + i.
-            chunk: Texts at a time.
-            with_grad: Whether to compute the gradients in the same pass.
+            options: Which pairs match, how many texts at a time, and whether to take the gradients.
         """
+        offset, chunk, with_grad = options
         total = scale.new_zeros(())
         # residual_ij = d loss/d logit_ij; its sums below, times the scale, are the gradients of means and shifts
         residual_images = torch.zeros_like(image_means)  # sum_j residual_ij mean_j
@@ -340,6 +352,6 @@ class _SigmoidLossSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Multiply the gradients that `forward` saved by the scalar `grad`; None for offset, chunk and with_grad."""
+        """Multiply the gradients that `forward` saved by the scalar `grad`; None for the options."""
         forbid_double_backward("the pairwise losses have first derivatives only")
-        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)
+        return (*(saved * grad for saved in ctx.saved_tensors), None)

@@ -6,8 +6,8 @@ micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,21 +41,37 @@ class MaskedViews:
     total_texts: int
 
 
+class BatchSlice(NamedTuple):
+    """Consecutive rows of the global batch of a step: those of a rank, from its first row on.
+
+    seed:       seed of the run.
+    step:       step, from 0.
+    batch_size: rows of the global batch.
+    first_row:  index of the rank's first row in the global batch.
+    """
+
+    seed: int
+    step: int
+    batch_size: int
+    first_row: int = 0
+
+
 def draw_masked_views(
-    ids: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig, num_patches: int, *, seed: int, step: int,
-    batch_size: int, first_row: int, general_ids: Tensor | None = None,
-) -> MaskedViews:  # fmt: skip
+    ids: Tensor,
+    rows: BatchSlice,
+    masking: MaskingConfig,
+    tokenizer: TokenizerConfig,
+    num_patches: int,
+    general_ids: Tensor | None = None,
+) -> MaskedViews:
     """Draw the masked views of a rank's rows at a step.
 
     Args:
         ids: int64 (n, T), on the CPU: token ids of the rank's texts.
+        rows: Which rows of which global batch these are.
         masking: Fractions, ratios and method.
         tokenizer: Special ids and context length.
         num_patches: Patches per image.
-        seed: Seed of the run.
-        step: Step, from 0.
-        batch_size: Rows of the global batch.
-        first_row: Index of the rank's first row in the global batch.
         general_ids: int64 (n, T): ids of a more general caption of each text, for masking.method general; a row of
             padding if it has none.
 
@@ -65,21 +81,21 @@ def draw_masked_views(
     Raises:
         ValueError: The method is general, but `general_ids` is None.
     """
-    num_images, num_texts = count_masked_views(masking, batch_size)
+    num_images, num_texts = count_masked_views(masking, rows.batch_size)
     # "twins" is part of the random stream: another word would change the runs of every seed
-    global_rows = permute(np.arange(max(num_images, num_texts)), batch_size, derive_seed(seed, "twins", step))
-    rows = global_rows - first_row
+    key = derive_seed(rows.seed, "twins", rows.step)
+    chosen_rows = permute(np.arange(max(num_images, num_texts)), rows.batch_size, key) - rows.first_row
     # Images and texts both get the first of these rows, so that one set contains the other; then the rank's are taken.
     image_rows, text_rows = (
         np.sort(chosen[(chosen >= 0) & (chosen < len(ids))])
-        for chosen in (rows[:num_images], rows[:num_texts])
+        for chosen in (chosen_rows[:num_images], chosen_rows[:num_texts])
     )
-    patch_noise = _draw_noise(image_rows, num_patches, seed, "patches", step, first_row)
+    patch_noise = _draw_noise("patches", image_rows, num_patches, rows)
     if masking.method == "general":
         text_rows, masked_ids = _select_general_captions(general_ids, text_rows, tokenizer)
     else:
         # Noise for the full context, cut to the batch's width: the draw must not depend on the other texts' lengths.
-        token_noise = _draw_noise(text_rows, tokenizer.context_length, seed, "tokens", step, first_row)
+        token_noise = _draw_noise("tokens", text_rows, tokenizer.context_length, rows)
         is_lost = select_masked_tokens(
             ids[text_rows], token_noise[:, : ids.shape[1]], tokenizer.special_ids, masking.token_mask_ratio
         )
@@ -155,22 +171,18 @@ def _mask_or_drop_tokens(
     return ids.masked_fill(is_lost, tokenizer.mask_id)
 
 
-def _draw_noise(
-    rows: Sequence[int] | np.ndarray, width: int, seed: int, stream: str, step: int, first_row: int
-) -> Tensor:
-    """Draw uniform noise on [0, 1), float32 (len(rows), width). Each row has its own seed: it is the same on any rank.
+def _draw_noise(stream: str, chosen: np.ndarray, width: int, rows: BatchSlice) -> Tensor:
+    """Draw uniform noise on [0, 1), float32 (len(chosen), width). Each row has its own seed: the same on any rank.
 
     Args:
-        rows: Row numbers, counted from the rank's first row.
-        width: Values per row.
-        seed: Seed of the run.
         stream: Name of the random stream, "patches" or "tokens".
-        step: Step, from 0.
-        first_row: Index of the rank's first row in the global batch.
+        chosen: Row numbers, counted from the rank's first row.
+        width: Values per row.
+        rows: The rank's rows.
     """
     generator = torch.Generator()
-    noise = torch.empty(len(rows), width)
-    for values, row in zip(noise, rows, strict=True):
-        row_seed = derive_seed(seed, stream, step, first_row + int(row))
+    noise = torch.empty(len(chosen), width)
+    for values, row in zip(noise, chosen, strict=True):
+        row_seed = derive_seed(rows.seed, stream, rows.step, rows.first_row + int(row))
         torch.rand(width, generator=generator.manual_seed(row_seed), out=values)
     return noise

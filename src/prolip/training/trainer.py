@@ -26,7 +26,7 @@ from prolip.training.display import Display, open_display
 from prolip.training.ema import ModelEma
 from prolip.training.held_out import HeldOutEvaluator
 from prolip.training.logger import StepTimer, TrainLogger
-from prolip.training.masked_views import MaskedViews, draw_masked_views, require_mask_token
+from prolip.training.masked_views import BatchSlice, MaskedViews, draw_masked_views, require_mask_token
 from prolip.training.metric_writers import MetricWriter
 from prolip.training.model_setup import make_model
 from prolip.training.nonfinite import NonFiniteMonitor, StepRecord, find_finite_rows, flag_nonfinite
@@ -298,10 +298,12 @@ class Trainer:
         if not objective.masked:
             return None
         config, model = self.config, self.module.model.config
+        rows = BatchSlice(
+            config.seed, self.state.step, config.batch_size, first_row=distributed.rank() * len(batch)
+        )
         return draw_masked_views(
-            batch.token_ids, config.masking, model.text.tokenizer, model.image.num_patches, seed=config.seed,
-            step=self.state.step, batch_size=config.batch_size, first_row=distributed.rank() * len(batch),
-            general_ids=batch.general_token_ids,
+            batch.token_ids, rows, config.masking, model.text.tokenizer, model.image.num_patches,
+            batch.general_token_ids,
         )  # fmt: skip
 
     # -- checkpoints and evaluation ----------------------------------------------------------------------------------
