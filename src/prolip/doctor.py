@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from prolip import extras
-from prolip.training.environment import describe_machine
+from prolip.training.environment import Machine, describe_machine
 
 
-def inspect_installation() -> dict[str, Any]:
-    """Collect versions, extras and hardware.
+@dataclass(frozen=True, kw_only=True)
+class Installation(Machine):
+    """A machine with its versions, and what they can do."""
 
-    Returns:
-        A dict for JSON: that of `describe_machine`, and cpu_instructions (torch's name of the instruction set), bf16
-        (whether it is fast), extras (missing modules by extra) and hub_offline (whether HF_HUB_OFFLINE is set).
-    """
+    cpu_instructions: str
+    """Torch's name of the instruction set."""
+    bf16: bool
+    """Whether bfloat16 is fast."""
+    extras: Mapping[str, list[str]]
+    """Missing modules by extra."""
+    hub_offline: bool
+    """Whether HF_HUB_OFFLINE is set."""
+
+
+def inspect_installation() -> Installation:
+    """Collect versions, extras and hardware."""
     import torch
 
-    return {
-        **describe_machine(),
-        "cpu_instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16": _has_fast_bfloat16(),
-        "extras": {name: extras.missing_modules(name) for name in extras.EXTRAS},
-        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),
-    }
+    return Installation(
+        **vars(describe_machine()),
+        cpu_instructions=torch.backends.cpu.get_cpu_capability(),
+        bf16=_has_fast_bfloat16(),
+        extras={name: extras.missing_modules(name) for name in extras.EXTRAS},
+        hub_offline=os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),
+    )
 
 
-def list_advice(installation: dict[str, Any]) -> list[str]:
+def list_advice(installation: Installation) -> list[str]:
     """List what the user may want to change in the installation.
 
     Args:
@@ -37,24 +47,22 @@ def list_advice(installation: dict[str, Any]) -> list[str]:
         One sentence per item.
     """
     lines = []
-    missing_packages = [name for name, version in installation["packages"].items() if version is None]
+    missing_packages = [name for name, version in installation.packages.items() if version is None]
     if missing_packages:
         lines.append(f"core packages are missing: {', '.join(missing_packages)}. Run: make clean test")
-    if not installation["accelerators"] and installation["threads"] < installation["cpus"]:
-        lines.append(
-            f"torch uses {installation['threads']} of {installation['cpus']} cores. To use all of them, set "
-            f"OMP_NUM_THREADS={installation['cpus']}"
-        )
-    if not installation["bf16"]:
+    threads, cpus = installation.threads, installation.cpus
+    if not installation.accelerators and cpus is not None and threads < cpus:
+        lines.append(f"torch uses {threads} of {cpus} cores. To use all of them, set OMP_NUM_THREADS={cpus}")
+    if not installation.bf16:
         lines.append("this machine has no fast bfloat16: use float32")
-    missing_extras = [name for name, modules in installation["extras"].items() if modules]
+    missing_extras = [name for name, modules in installation.extras.items() if modules]
     if missing_extras:
         advice = extras.make_install_advice(*missing_extras)
         lines.append(f"extras not installed: {', '.join(missing_extras)}. {advice}")
     return lines
 
 
-def print_installation(installation: dict[str, Any]) -> None:
+def print_installation(installation: Installation) -> None:
     """Print a table of versions, extras and hardware, and advice below it.
 
     Args:
@@ -62,21 +70,21 @@ def print_installation(installation: dict[str, Any]) -> None:
     """
     from prolip.console import make_console, make_table
 
-    packages = ", ".join(
-        f"{name} {version or 'MISSING'}" for name, version in installation["packages"].items()
-    )
+    packages = ", ".join(f"{name} {version or 'MISSING'}" for name, version in installation.packages.items())
     rows = [
-        *((key, installation[key]) for key in ("prolip", "python", "platform")),
+        ("prolip", installation.prolip),
+        ("python", installation.python),
+        ("platform", installation.platform),
         ("packages", packages),
         (
             "cpu",
-            f"{installation['cpus']} cores, {installation['threads']} threads, {installation['cpu_instructions']}",
+            f"{installation.cpus} cores, {installation.threads} threads, {installation.cpu_instructions}",
         ),
-        ("accelerators", ", ".join(installation["accelerators"]) or "none"),
-        ("fast bfloat16", "yes" if installation["bf16"] else "no"),
+        ("accelerators", ", ".join(installation.accelerators) or "none"),
+        ("fast bfloat16", "yes" if installation.bf16 else "no"),
         *(
             (f"extra {name}", f"missing {', '.join(modules)}" if modules else "installed")
-            for name, modules in installation["extras"].items()
+            for name, modules in installation.extras.items()
         ),
     ]
     console = make_console()

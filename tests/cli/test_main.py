@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -174,11 +175,13 @@ def test_doctor_prints_a_table(capsys):
 
 
 def test_list_advice():
-    installation = doctor.inspect_installation()
-    installation |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
-    installation["extras"] = {"app": ["gradio"], "report": []}
+    installation = replace(
+        doctor.inspect_installation(),
+        packages={"torch": None}, threads=1, cpus=8, accelerators=[], bf16=False,
+        extras={"app": ["gradio"], "report": []},
+    )  # fmt: skip
     advice = " ".join(doctor.list_advice(installation))
     for part in ("missing: torch", "1 of 8 cores", "bfloat16", "-e '.[app]'"):
         assert part in advice
-    well = installation | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
+    well = replace(installation, packages={"torch": "2"}, threads=8, bf16=True, extras={"app": []})
     assert doctor.list_advice(well) == []

@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from prolip.training.environment import describe_environment, get_git_state
+from prolip.training.environment import GitState, describe_environment, get_git_state
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -64,7 +64,7 @@ def write_checkout(folder, files):
 
 def test_the_facts(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["prolip", "train", "--out", "runs/ü"])
-    facts = describe_environment()
+    facts = describe_environment().to_dict()
     assert json.loads(json.dumps(facts)) == facts
     assert facts["prolip"] == version("prolip")
     assert facts["python"] == platform.python_version()
@@ -79,7 +79,7 @@ def test_the_facts(monkeypatch):
 
 def test_the_world_size_is_that_of_the_ranks(monkeypatch):
     monkeypatch.setattr("prolip.distributed.world_size", lambda: 8)
-    assert describe_environment()["world_size"] == 8
+    assert describe_environment().world_size == 8
 
 
 @needs_git
@@ -88,14 +88,14 @@ def test_a_clean_checkout_even_from_below_and_with_new_files(tmp_path, monkeypat
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "metrics.jsonl").write_text("new")
     monkeypatch.chdir(tmp_path / "runs")
-    assert get_git_state() == {"revision": commit, "changed": False}
+    assert get_git_state() == GitState(revision=commit, changed=False)
 
 
 @needs_git
 def test_a_changed_checkout(tmp_path):
     commit = write_checkout(tmp_path, {"a.txt": "one", "b.txt": "two"})
     (tmp_path / "b.txt").write_text("owt")
-    assert get_git_state() == {"revision": commit, "changed": True}
+    assert get_git_state() == GitState(revision=commit, changed=True)
 
 
 @needs_git

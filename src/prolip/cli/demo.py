@@ -33,6 +33,6 @@ def doctor(as_json: Json = False) -> None:
 
     installation = inspect_installation()
     if as_json:
-        print(json.dumps({**installation, "advice": list_advice(installation)}, indent=2))
+        print(json.dumps({**installation.to_dict(), "advice": list_advice(installation)}, indent=2))
     else:
         print_installation(installation)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from PIL import Image
 
 from prolip.data.config import MIN_PIXELS
 from prolip.data.sources import hierarimgs
-from prolip.data.sources.coco import make_annotation
+from prolip.data.sources.coco import InstanceAnnotation, make_annotation
 from prolip.data.sources.foreground import occlude_center
 from prolip.data.sources.tar_format import SampleFiles, write_tar
 from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
@@ -252,8 +252,8 @@ class _Writer:
         """Write images/ and instances.json as in COCO, and levels/, built from these two; returns their folder."""
         folder = self.out / "hierarimgs"
         world = replace(self.world, counts=(0.0, 0.0, 1.0))  # three objects, of which the levels show some
-        images: list[dict[str, Any]] = []
-        annotations: list[dict[str, Any]] = []
+        images: list[dict[str, int | str]] = []
+        annotations: list[InstanceAnnotation] = []
         for index in range(self.spec.num_test):
             scene, name = world.draw_scene(self.test_seed, index), f"{index:06d}.png"
             self._write_image(folder / "images" / name, scene)
@@ -376,7 +376,7 @@ def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, l
     }
 
 
-def _describe_scene(scene: Scene) -> dict[str, Any]:
+def _describe_scene(scene: Scene) -> Mapping[str, object]:
     """The value of "scene" in a sample's JSON: objects, background and style."""
     return {
         "objects": [asdict(obj) for obj in scene.objects],

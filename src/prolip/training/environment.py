@@ -6,49 +6,85 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Any
 
 GIT_TIMEOUT = 10
 """Seconds that a git command may take."""
 
 
-def describe_environment() -> dict[str, Any]:
-    """Everything about this process that is needed to repeat a run, ready for JSON.
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Versions of prolip, Python and its packages, and the cores and GPUs of this machine."""
 
-    Returns:
-        The keys of `describe_machine`, the number of ranks (world_size), the command line, and `get_git_state` as
-        git.
-    """
+    prolip: str
+    """Version of this package."""
+    python: str
+    """Version of Python."""
+    platform: str
+    """Operating system and processor."""
+    packages: Mapping[str, str | None]
+    """Version of each dependency; None: not installed."""
+    cpus: int | None
+    """Cores that this process may use; None: unknown."""
+    threads: int
+    """Threads that torch uses."""
+    accelerators: list[str]
+    """Names of the GPUs."""
+    cuda: str | None
+    """Version of CUDA that torch was built with; None: none."""
+
+    def to_dict(self) -> Mapping[str, object]:
+        """All fields by name, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitState:
+    """Git revision of the working directory."""
+
+    revision: str
+    """40 digits."""
+    changed: bool | None
+    """Whether tracked files were changed; None: unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Machine):
+    """Everything about a process that is needed to repeat a run."""
+
+    world_size: int
+    """Number of ranks."""
+    command: list[str]
+    """Words of the command line."""
+    git: GitState | None
+    """None: outside of a checkout."""
+
+
+def describe_environment() -> Environment:
+    """Describe this process: its machine, ranks, command line and git revision."""
     from prolip.distributed import world_size
 
-    return {
-        **describe_machine(),
-        "world_size": world_size(),
-        "command": list(sys.argv),
-        "git": get_git_state(),
-    }
+    return Environment(
+        **vars(describe_machine()), world_size=world_size(), command=list(sys.argv), git=get_git_state()
+    )
 
 
-def describe_machine() -> dict[str, Any]:
-    """Versions of prolip, Python and its packages, and the cores and GPUs of this machine, ready for JSON.
-
-    Returns:
-        prolip, python, platform, packages (by name), cpus, threads (of torch), accelerators (names), cuda (None:
-        none).
-    """
+def describe_machine() -> Machine:
+    """Describe the installed versions and the hardware."""
     import torch
 
-    return {
-        "prolip": version("prolip"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": get_core_versions(),
-        "cpus": count_cpus(),
-        "threads": torch.get_num_threads(),
-        "accelerators": list_accelerators(),
-        "cuda": torch.version.cuda,
-    }
+    return Machine(
+        prolip=version("prolip"),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        packages=get_core_versions(),
+        cpus=count_cpus(),
+        threads=torch.get_num_threads(),
+        accelerators=list_accelerators(),
+        cuda=torch.version.cuda,
+    )
 
 
 def get_core_versions() -> dict[str, str | None]:
@@ -77,19 +113,19 @@ def list_accelerators() -> list[str]:
     return [*names, "Apple MPS"] if torch.backends.mps.is_available() else names
 
 
-def get_git_state() -> dict[str, Any] | None:
+def get_git_state() -> GitState | None:
     """Git revision of the working directory, and whether tracked files were changed.
 
     Untracked files don't count: a run folder is often one.
 
     Returns:
-        revision (40 digits) and changed (None: unknown); None outside of a checkout.
+        The state; None outside of a checkout.
     """
     revision = _run_git("rev-parse", "--verify", "HEAD")
     if revision is None:
         return None
     changes = _run_git("status", "--porcelain", "--untracked-files=no")
-    return {"revision": revision, "changed": None if changes is None else bool(changes)}
+    return GitState(revision=revision, changed=None if changes is None else bool(changes))
 
 
 def _run_git(*arguments: str) -> str | None:

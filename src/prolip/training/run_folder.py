@@ -254,7 +254,8 @@ def write_run_files(
         model.tokenizer.save(folder / TOKENIZER_FILE)
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
     with open(folder / SESSIONS, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"from_step": step, "torchrun": torchrun, **describe_environment()}) + "\n")
+        session = {"from_step": step, "torchrun": torchrun, **describe_environment().to_dict()}
+        file.write(json.dumps(session) + "\n")
 
 
 def read_sessions(folder: Path) -> Iterator[dict[str, Any]]:

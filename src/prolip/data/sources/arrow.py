@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -78,7 +78,7 @@ class ArrowSource(ABC):
         # By index of the part, the last used one at the end: its rows, or the message of why it can't be read.
         self._loaded: dict[int, ArrowRows | str] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Pickle without the loaded parts: a worker process loads its own."""
         return {**self.__dict__, "_loaded": {}}
 
@@ -151,7 +151,7 @@ class ArrowSource(ABC):
         """Load the pyarrow table of a part."""
 
     @abstractmethod
-    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, object]) -> Sample:
         """Make the sample of a row, {column: value}; may remove values from `row`. BadSampleError if it is bad."""
 
 
@@ -169,7 +169,7 @@ class _ImageRows(ArrowSource):
         super().__init__(name, parts)
         self.columns, self._folder = columns, folder
 
-    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, object]) -> Sample:
         """The sample of a row: image and captions from their columns, all other columns in `extra`."""
         image = parse_image(row.pop(self.columns.image), self._folder or part.path.parent, location)
         values = [drop_map_keys(row.pop(name)) for name in self.columns.captions]
@@ -414,7 +414,7 @@ def resolve_split_folder(path: Path, split: str | None) -> Path:
     return path / (splits[0] if split is None else split)
 
 
-def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
+def list_data_files(folder: Path, state: Mapping[str, object], key: str) -> list[Path]:
     """List the files that a state.json names.
 
     Args:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -33,7 +33,7 @@ LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 
 
 def make_caption_sample(
-    index: int, location: str, values: Iterable[object], extra: Mapping[str, Any]
+    index: int, location: str, values: Iterable[object], extra: Mapping[str, object]
 ) -> Sample:
     """Make a sample without an image.
 
@@ -124,7 +124,7 @@ class _OffsetSource(SingleChunkSource):
         """Find the bytes of the file where samples begin: int64 (N,)."""
 
     @abstractmethod
-    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
+    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], Mapping[str, str]]:
         """Read the sample at the position of the file: (captions as UTF-8, everything else of the sample by name)."""
 
 
@@ -153,7 +153,7 @@ class LineCaptions(_OffsetSource):
         is_empty |= (content[starts] == CARRIAGE_RETURN) & (second_bytes == LINE_FEED)
         return np.asarray(starts[~is_empty])
 
-    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
+    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], Mapping[str, str]]:
         """The line as the only caption, and no other values; BadSampleError if it is longer than 1 MB."""
         line = file.readline(MAX_TEXT_BYTES + 1)
         if len(line) > MAX_TEXT_BYTES:
@@ -203,7 +203,7 @@ class TableCaptions(_OffsetSource):
                 raise ValueError(f"{self.path}: row {len(offsets) + 1} can't be read: {error}") from None
         return np.array(offsets, dtype=np.int64)
 
-    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
+    def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], Mapping[str, str]]:
         """The caption columns of a row, and its other columns as texts; BadSampleError if the row has changed."""
         try:
             row = next(self._iter_rows(file), [])

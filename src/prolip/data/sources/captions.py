@@ -147,7 +147,7 @@ class ParquetCaptions(ArrowSource):
     def _load(self, part: ArrowPart) -> Any:
         return read_row_group(part, self._columns_to_read)
 
-    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, object]) -> Sample:
         values = [drop_map_keys(row.pop(name)) for name in self.columns]
         return make_caption_sample(index, location, values, extra=row)
 

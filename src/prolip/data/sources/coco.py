@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -17,6 +17,41 @@ from prolip.preprocessing.images import MAX_PIXELS
 
 Id = int | str
 """Id of an image, an annotation or a category."""
+
+
+class RunLengths(TypedDict):
+    """A mask as COCO's run lengths: column by column from the left (off, on, off, ...), and [H, W]."""
+
+    counts: list[int]
+    size: list[int]
+
+
+class InstanceAnnotation(TypedDict):
+    """An entry of "annotations" of an instances file: bbox is left, top, width, height, in pixels."""
+
+    id: Id
+    image_id: Id
+    category_id: int
+    bbox: list[int]
+    area: int
+    segmentation: RunLengths
+    iscrowd: int
+
+
+class _ImageEntry(NamedTuple):
+    """An entry of "images"; `values` are all its values, not checked."""
+
+    id: Id
+    file_name: str
+    values: Mapping[str, object]
+
+
+class _AnnotationEntry(NamedTuple):
+    """An entry of "annotations" whose image exists; `location` is for messages, `values` are not checked."""
+
+    image_id: Id
+    location: str
+    values: Mapping[str, object]
 
 
 class CocoCaptions(SingleChunkSource):
@@ -34,7 +69,9 @@ class CocoCaptions(SingleChunkSource):
         """Read the file and find the folder of images; ValueError or FileNotFoundError if that fails."""
         self.path = Path(annotations)
         content = read_json(self.path)
-        self._ids, self._files = _read_images(content, self.path)
+        images_of_file = _read_images(content, self.path)
+        self._ids = [image.id for image in images_of_file]
+        self._files = [image.file_name for image in images_of_file]
         if not self._ids:
             raise ValueError(f"{self.path}: the list of images is empty")
         self.images = Path(images) if images is not None else _find_images_folder(self.path, self._files)
@@ -76,7 +113,7 @@ class Segment:
     category: str
     bbox: tuple[float, float, float, float]
     area: float
-    segmentation: Any
+    segmentation: object
     crowd: bool
 
 
@@ -105,17 +142,20 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
     """
     path = Path(annotations)
     content = read_json(path)
-    ids, files = _read_images(content, path)
+    images = _read_images(content, path)
     categories = _get_entries(content, "categories", path, required=False)
-    category_names = {entry["id"]: entry.get("name") for entry in categories if _is_id(entry.get("id"))}
-    segments: dict[Id, list[Segment]] = {image_id: [] for image_id in ids}
-    for entry, location in _iter_annotations(content, segments, path):
-        segments[entry["image_id"]].append(_parse_segment(entry, category_names, location))
+    category_names = {id: entry.get("name") for entry in categories if _is_id(id := entry.get("id"))}
+    segments: dict[Id, list[Segment]] = {image.id: [] for image in images}
+    for annotation in _iter_annotations(content, segments, path):
+        segments[annotation.image_id].append(_parse_segment(annotation, category_names))
     return [
         SegmentedImage(
-            image_id, file, *_parse_image_size(entry, f"{path}: image {image_id}"), tuple(segments[image_id])
+            image.id,
+            image.file_name,
+            *_parse_image_size(image.values, f"{path}: image {image.id}"),
+            tuple(segments[image.id]),
         )
-        for entry, image_id, file in zip(content["images"], ids, files, strict=True)
+        for image in images
     ]
 
 
@@ -166,14 +206,14 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
     return np.repeat(is_on, counts).reshape(width, height).T  # runs go down the columns
 
 
-def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
+def encode_rle(mask: np.ndarray) -> RunLengths:
     """Encode a mask as COCO's run lengths.
 
     Args:
         mask: bool (H, W).
 
     Returns:
-        {"counts", "size"}: lengths of runs, column by column from the left (off, on, off, ...), and [H, W].
+        The lengths of the runs, and [H, W].
     """
     height, width = mask.shape
     # An extra pixel that is off comes first, because the first run is of pixels that are off; its length may be 0.
@@ -182,7 +222,7 @@ def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
     return {"counts": np.diff(run_ends, prepend=0).tolist(), "size": [height, width]}
 
 
-def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> dict[str, Any]:
+def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> InstanceAnnotation:
     """Make an entry of an instances file.
 
     Args:
@@ -273,8 +313,8 @@ def _rasterize_polygon(corners: np.ndarray, height: int, width: int) -> np.ndarr
 
 
 def _get_entries(
-    content: dict[str, Any], key: str, path: Path, required: bool = True
-) -> list[dict[str, Any]]:
+    content: Mapping[str, object], key: str, path: Path, required: bool = True
+) -> list[Mapping[str, object]]:
     """The list of objects under a key of a COCO file; [] if the key is absent and not `required`.
 
     ValueError if a required key is absent, or if its value is not a list of objects.
@@ -285,40 +325,43 @@ def _get_entries(
     return entries
 
 
-def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[str]]:
-    """(ids, file names) of all images of a COCO file, in its order.
+def _read_images(content: Mapping[str, object], path: Path) -> list[_ImageEntry]:
+    """All images of a COCO file, in its order.
 
     ValueError if an image has no id or no file name, or if two have the same id.
     """
-    entries = _get_entries(content, "images", path)
-    for number, entry in enumerate(entries):
-        if not _is_id(entry.get("id")) or not isinstance(entry.get("file_name"), str):
+    images: list[_ImageEntry] = []
+    for number, entry in enumerate(_get_entries(content, "images", path)):
+        image_id, file_name = entry.get("id"), entry.get("file_name")
+        if not _is_id(image_id) or not isinstance(file_name, str):
             raise ValueError(f"{path}: entry {number} of 'images', counted from 0, has no id or no file_name")
-    ids = [entry["id"] for entry in entries]
+        images.append(_ImageEntry(image_id, file_name, entry))
+    ids = [image.id for image in images]
     if len(set(ids)) < len(ids):
         duplicate = next(image_id for image_id in ids if ids.count(image_id) > 1)
         raise ValueError(f"{path}: several images have the id {duplicate}")
-    return ids, [entry["file_name"] for entry in entries]
+    return images
 
 
 def _iter_annotations(
-    content: dict[str, Any], image_ids: Container[Id], path: Path
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Pairs (annotation, its location for messages) of a COCO file; ValueError if its image is not in `image_ids`."""
+    content: Mapping[str, object], image_ids: Container[Id], path: Path
+) -> Iterator[_AnnotationEntry]:
+    """The annotations of a COCO file; ValueError if the image of one is not in `image_ids`."""
     for number, entry in enumerate(_get_entries(content, "annotations", path)):
         location = f"{path}: annotation {entry.get('id', f'number {number}')}"
-        if not _is_id(entry.get("image_id")) or entry["image_id"] not in image_ids:
-            raise ValueError(f"{location}: its image_id {entry.get('image_id')!r} is not the id of an image")
-        yield entry, location
+        image_id = entry.get("image_id")
+        if not _is_id(image_id) or image_id not in image_ids:
+            raise ValueError(f"{location}: its image_id {image_id!r} is not the id of an image")
+        yield _AnnotationEntry(image_id, location, entry)
 
 
-def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> list[tuple[Any, ...]]:
+def _group_captions(content: Mapping[str, object], ids: Sequence[Id], path: Path) -> list[tuple[object, ...]]:
     """The captions of each image, in the order of `ids`; () for an image without captions.
 
     ValueError if an annotation has no caption, or if its image doesn't exist.
     """
-    captions: dict[Id, list[Any]] = {image_id: [] for image_id in ids}
-    for entry, location in _iter_annotations(content, captions, path):
+    captions: dict[Id, list[object]] = {image_id: [] for image_id in ids}
+    for image_id, location, entry in _iter_annotations(content, captions, path):
         if "caption" not in entry:
             hint = (
                 ". This looks like an instances file: use the captions file"
@@ -326,7 +369,7 @@ def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> l
                 else ""
             )
             raise ValueError(f"{location} has no caption{hint}")
-        captions[entry["image_id"]].append(entry["caption"])
+        captions[image_id].append(entry["caption"])
     return [tuple(texts) for texts in captions.values()]
 
 
@@ -354,26 +397,28 @@ def _is_file(path: Path) -> bool:
     return True
 
 
-def _parse_segment(entry: dict[str, Any], category_names: Mapping[Any, Any], location: str) -> Segment:
+def _parse_segment(annotation: _AnnotationEntry, category_names: Mapping[Id, object]) -> Segment:
     """Parse an annotation of an instances file; `category_names` by id.
 
     ValueError if it is malformed. Its mask is checked only by `decode_mask`.
     """
-    if not _is_id(entry.get("id")):
+    entry, location = annotation.values, annotation.location
+    annotation_id = entry.get("id")
+    if not _is_id(annotation_id):
         raise ValueError(f"{location}: the id must be an integer or a text")
     if not isinstance(entry.get("segmentation"), list | dict):
         raise ValueError(f"{location} has no segmentation (a list or an object)")
-    box, area = entry.get("bbox"), entry.get("area")
-    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, [*box, area])):
+    box, pixels = entry.get("bbox"), entry.get("area")
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, [*box, pixels])):
         raise ValueError(f"{location}: the bbox must be four numbers, and the area one")
     category_id = entry.get("category_id")
     category = str(category_names.get(category_id) or category_id) if _is_id(category_id) else "unknown"
-    left, top, width, height, area = map(float, [*box, area])
+    left, top, width, height, area = map(float, [*box, pixels])
     crowd = bool(entry.get("iscrowd", 0))
-    return Segment(entry["id"], category, (left, top, width, height), area, entry["segmentation"], crowd)
+    return Segment(annotation_id, category, (left, top, width, height), area, entry["segmentation"], crowd)
 
 
-def _parse_image_size(entry: dict[str, Any], location: str) -> tuple[int, int]:
+def _parse_image_size(entry: Mapping[str, object], location: str) -> tuple[int, int]:
     """(height, width) of an entry of "images", in pixels.
 
     ValueError if one is missing or not an integer of at least 1, or if the image has more than MAX_PIXELS.
@@ -388,7 +433,7 @@ def _parse_image_size(entry: dict[str, Any], location: str) -> tuple[int, int]:
     return height, width
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[Id]:
     """Whether a value of a COCO file can be an id: an integer or a text."""
     return isinstance(value, int | str) and not isinstance(value, bool)
 

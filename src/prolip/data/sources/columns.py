@@ -275,7 +275,7 @@ class ArrowRows:
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def row(self, index: int, location: str) -> dict[str, Any]:
+    def row(self, index: int, location: str) -> dict[str, object]:
         """Read a row.
 
         Args:

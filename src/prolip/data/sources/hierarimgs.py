@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from PIL import Image
@@ -22,7 +22,7 @@ from prolip.data.config import (
     check_min_pixels,
 )
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
+from prolip.data.sources.coco import Id, SegmentedImage, decode_mask, read_instances
 from prolip.data.sources.columns import require_image_file
 from prolip.files import read_json, write_json
 from prolip.preprocessing.images import read_image
@@ -126,7 +126,7 @@ def build_hierarimgs(
     annotations, images, out = Path(annotations), Path(images), Path(out)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
-    index_entries: list[dict[str, Any]] = []
+    index_entries: list[_IndexEntry] = []
     left_out: Counter[str] = Counter()
     with progress.progress_bar("pasting segments", len(entries), "images", config.progress) as advance:
         for entry in entries:
@@ -181,10 +181,20 @@ def read_hierarimgs(path: str | Path) -> HierarImgs:
     return HierarImgs(path=index, originals=originals, levels=tuple(zip(*levels_by_image, strict=True)))
 
 
+class _IndexEntry(TypedDict):
+    """An entry of "images" of index.json; paths are relative to it, and areas are in pixels."""
+
+    image_id: Id
+    original: str
+    levels: list[str]
+    areas: list[int]
+    categories: list[str]
+
+
 def _build_levels_of_image(
     entry: SegmentedImage, annotations: Path, images: Path, out: Path,
     *, min_pixels: int, levels: int, canvas: int,
-) -> dict[str, Any] | str:  # fmt: skip
+) -> _IndexEntry | str:  # fmt: skip
     """Write the files of one image below `out`, and return its entry of index.json.
 
     If the image is not used, nothing is written, and the reason is returned as text. ValueError if a mask is

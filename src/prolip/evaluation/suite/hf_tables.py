@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -203,7 +203,9 @@ class TableImages:
         row_group = self._row_groups[group]
         location = row_group.describe_row(row) + ("" if item is None else f", image {item}")
         values = self._load(group).row(row, location)
-        image = values[self._image_column] if item is None else values[self._image_column][item]
+        image = values[self._image_column]
+        if item is not None:  # the cell holds several images
+            image = cast(list[object], image)[item]
         captions = (
             () if self._caption_column is None else parse_captions([values[self._caption_column]], location)
         )
@@ -229,11 +231,11 @@ class TableImages:
         """The table files, each once."""
         return list(dict.fromkeys(row_group.path for row_group in self._row_groups))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Pickle without the lock, which can't be pickled, and without the loaded rows."""
         return {**self.__dict__, "_lock": None, "_loaded": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
 

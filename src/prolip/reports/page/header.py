@@ -167,13 +167,13 @@ def build_provenance_section(
         The section.
     """
     machine = describe_machine()
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
+    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items() if version)
     rows = [
         ("command", _format_command(command)),
         ("training", _format_command(run.command)),
-        ("prolip", f"{machine['prolip']}, Python {machine['python']}"),
+        ("prolip", f"{machine.prolip}, Python {machine.python}"),
         ("packages", packages),
-        ("machine", f"{machine['platform']}, {machine['cpus']} cores"),
+        ("machine", f"{machine.platform}, {machine.cpus} cores"),
         ("model", model_identity(run.model)),
         ("seeds", _format_seeds(run, num_controls)),
         ("images per set", f"at most {limit:,}"),
