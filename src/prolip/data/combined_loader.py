@@ -87,7 +87,7 @@ class CombinedLoader:
             )
         return batches
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the states of all loaders, as values that JSON can hold."""
         return {"loaders": [loader.state_dict() for loader in self.loaders]}
 

@@ -9,7 +9,6 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from prolip.checks import join_names
 from prolip.data.source import Source, require_usable_sample
@@ -18,7 +17,7 @@ from prolip.data.sources.coco import CocoCaptions
 from prolip.data.sources.csv_table import CsvTable
 from prolip.data.sources.folder import IMAGE_EXTENSIONS, ImageFolder
 from prolip.data.sources.labeled import is_task_folder, list_task_shards, read_dataset_type
-from prolip.data.sources.tar import TarShards
+from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES, TarShards
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import is_remote, parse_address, resolve_local_path
 
@@ -173,8 +172,11 @@ def _open_files(pattern: str, captions: Sequence[str] | None, image: str | None)
 
 def _open_shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
     """Open tar shards; None leaves `captions` or the extensions of images at the defaults of `TarShards`."""
-    options: dict[str, Any] = {} if captions is None else {"captions": captions}
-    return TarShards(pattern, **options) if image is None else TarShards(pattern, images=(image,), **options)
+    return TarShards(
+        pattern,
+        captions=DEFAULT_CAPTIONS if captions is None else captions,
+        images=DEFAULT_IMAGES if image is None else (image,),
+    )
 
 
 def _refuse_columns(path: Path | str, reason: str, captions: Sequence[str] | None, image: str | None) -> None:

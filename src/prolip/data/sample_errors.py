@@ -135,7 +135,7 @@ class ErrorCounts:
         )
         return "\n".join([head, *rows])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the counts as values that JSON can hold."""
         return {
             "tried": self.tried,

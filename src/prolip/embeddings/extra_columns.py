@@ -27,7 +27,7 @@ INT64_RANGE = range(-(2**63), 2**63)
 """Integers outside of it are stored as strings."""
 
 
-def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
+def flatten_extra(metadata: SampleMetadata) -> dict[str, object]:
     """Values of a sample's extra metadata by column, with names that no other column has.
 
     The fields of a JSON document become columns, except `url`, which has a builtin one. Null values are omitted.
@@ -38,7 +38,7 @@ def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
     Returns:
         Value by column.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in metadata.extra.items():
         for column, column_value in value.items() if isinstance(value, dict) else ((name, value),):
             if column_value is not None and column != "url":
@@ -125,7 +125,7 @@ def count_unknown_columns(
 
 
 def build_column(
-    name: str, arrow_type: str, rows: Sequence[Mapping[str, Any]], invalid_counts: Counter[str]
+    name: str, arrow_type: str, rows: Sequence[Mapping[str, object]], invalid_counts: Counter[str]
 ) -> list[Any]:
     """Values of an extra column.
 

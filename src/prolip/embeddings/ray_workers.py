@@ -98,7 +98,7 @@ class RayCluster:
 
     def _iter_rows(
         self, ray: Any, config: WorkerConfig, header: DatasetHeader, indices: Sequence[int]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Mapping[str, str]]:
         """Start the actors, and iterate over the dicts that `RayActor` returns, in any order.
 
         `ray` is the connected module. There are as many actors as `num_workers` says, or as fit, but never more than
@@ -118,7 +118,7 @@ class RayCluster:
             num_cpus=self.num_cpus,
             num_gpus=num_gpus,
         )
-        rows: Iterator[dict[str, Any]] = results.iter_rows()
+        rows: Iterator[Mapping[str, str]] = results.iter_rows()
         return rows
 
 
@@ -147,7 +147,7 @@ class RayActor:
             os.chdir(folder)
         self._worker = config.open_worker(header, threads)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, str]:
+    def __call__(self, row: Mapping[str, int]) -> dict[str, str]:
         """Run a task, which writes its part, and count its attempts in a file of the storage meanwhile.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class SampleMetadata(NamedTuple):
 
     key: str
     captions: tuple[str, ...]
-    extra: dict[str, Any]
+    extra: Mapping[str, object]
     pixel_digest: str = ""
 
 

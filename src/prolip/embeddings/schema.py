@@ -293,7 +293,7 @@ def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
     )
 
 
-def _make_gaussian_columns(header: DatasetHeader, z: Gaussian) -> dict[str, Any]:
+def _make_gaussian_columns(header: DatasetHeader, z: Gaussian) -> dict[str, object]:
     """Columns mean, uncertainty and, with full variances, log_var of Gaussians (n, D), by name."""
     mean = z.mean.to(getattr(torch, header.precision))
     columns = {"mean": _make_list_array(mean), "uncertainty": z.uncertainty.float().numpy()}

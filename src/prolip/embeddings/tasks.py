@@ -16,6 +16,7 @@ from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.source import FileBacked, Source, compute_fingerprint, evenly_spaced
 from prolip.data.sources.captions import open_captions
 from prolip.data.sources.folder import ImageFolder
+from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES
 from prolip.data.sources.tar_stream import TarStream
 
 PREFETCH_SAMPLES = 256
@@ -175,10 +176,12 @@ def open_tasks(
     if not isinstance(data, str):
         return SourceTasks(data, part_size)
     if is_stream(data):
-        options: dict[str, Any] = {} if captions is None else {"captions": captions}
-        return StreamTasks(
-            TarStream(data, **options) if image is None else TarStream(data, images=(image,), **options)
+        stream = TarStream(
+            data,
+            captions=DEFAULT_CAPTIONS if captions is None else captions,
+            images=DEFAULT_IMAGES if image is None else (image,),
         )
+        return StreamTasks(stream)
     return SourceTasks(open_source(data, captions, image, modality), part_size)
 
 

@@ -159,9 +159,9 @@ class Result:
         """
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The value that `to_json` writes: {"task", "version", ...fields}."""
-        head: dict[str, Any] = {"task": self.task, "version": self.version}
+        head: dict[str, object] = {"task": self.task, "version": self.version}
         head |= replace_nonfinite(asdict(self))
         return head
 

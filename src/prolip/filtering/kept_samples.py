@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -159,7 +159,7 @@ def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFi
             yield f"{row['index']:012d}", _make_files(sample, row)
 
 
-def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
+def _make_files(sample: Sample, row: Mapping[str, object]) -> SampleFiles:
     """Make the files of a sample, by extension: the image, txt if it has a caption, and json.
 
     `row` is its row of the scores; values that are not None go into the json.
@@ -167,7 +167,8 @@ def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
     metadata = {name: value for name, value in row.items() if value is not None}
     metadata |= {"captions": list(sample.captions)}
     extension, content = _read_image_file(sample.image)
-    texts = {} if row["caption"] is None else {"txt": row["caption"].encode()}
+    caption = row["caption"]
+    texts = {"txt": caption.encode()} if isinstance(caption, str) else {}
     return {extension: content, **texts, "json": json.dumps(metadata, ensure_ascii=False).encode()}
 
 

@@ -130,7 +130,7 @@ def is_prolip_config(config_json: Mapping[str, Any]) -> bool:
     return config_json.get("format") == FORMAT
 
 
-def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str, Any]:
+def make_config_json(config: ModelConfig, origin: Mapping[str, object]) -> dict[str, object]:
     """Make the content of config.json, without the digest of the weights.
 
     Args:
@@ -140,7 +140,7 @@ def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str
     Returns:
         A JSON object.
     """
-    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
+    content: dict[str, object] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
     return {**content, "origin": dict(origin)} if origin else content
 
 

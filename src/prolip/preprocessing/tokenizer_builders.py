@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -211,7 +210,7 @@ def read_special_tokens(folder: str | Path) -> dict[str, str]:
     Returns:
         The token of each kind that the files name, such as {"pad": "</s>", "eos": "</s>"}.
     """
-    entries: dict[str, Any] = {}
+    entries: dict[str, object] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
         path = Path(folder) / name
         if path.is_file():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prolip.checks import require_positive_int
 from prolip.choices import WorldName
@@ -61,12 +62,12 @@ class SceneDatasetSpec:
 
         return get_world(self.world, self.unseen)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """The content of scenes.json: version, all fields, and the pairs that are held out."""
         fields = asdict(self)
         names = {"version": VERSION, "world_name": fields.pop("world"), **fields}
         # through JSON: tuples become lists, as in a file that was read
-        content: dict[str, Any] = json.loads(
+        content: Mapping[str, object] = json.loads(
             json.dumps({**names, "unseen_pairs": sorted(self.distribution.unseen)})
         )
         return content

@@ -128,7 +128,7 @@ class BatchStream:
             f"{names}: an epoch has no batch for rank {distributed.rank()}; add data, or reduce batch_size"
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """This rank's position in the data, ready for JSON."""
         return {"span": self._current_span, "loader": self._loader.state_dict() if self._loader else None}
 

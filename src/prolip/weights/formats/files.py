@@ -93,7 +93,7 @@ def read_foreign_model(path: Path, config: Path | None = None) -> ForeignModel:
     )
 
 
-def read_weights(path: Path) -> dict[str, Any]:
+def read_weights(path: Path) -> Mapping[str, object]:
     """Read a file of weights.
 
     Args:
@@ -130,7 +130,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_preprocessing(folder: Path) -> dict[str, Any]:
+def _read_preprocessing(folder: Path) -> Mapping[str, Any]:
     """The config of transformers' image processor in a folder; empty if the folder has no such file."""
     for name in PREPROCESSING_FILES:
         if (folder / name).is_file():
@@ -148,7 +148,7 @@ def _is_torchscript(path: Path) -> bool:
         return any(name.endswith("constants.pkl") for name in archive.namelist())
 
 
-def _get_state_dict(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+def _get_state_dict(content: Mapping[str, object], path: Path) -> dict[str, Tensor]:
     """Tensors of a checkpoint or of its `state_dict`, by name without the prefixes of DDP and torch.compile.
 
     `content` is what the file `path` holds. Values that are no tensors are skipped. Raises ValueError if there is no

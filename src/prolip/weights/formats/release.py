@@ -198,7 +198,7 @@ def describe_incompatibility(config: ModelConfig) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def make_release_config(model: ProLIP) -> dict[str, Any]:
+def make_release_config(model: ProLIP) -> dict[str, object]:
     """The content of config.json for a model in the format of the release.
 
     Args:
@@ -216,13 +216,13 @@ def make_release_config(model: ProLIP) -> dict[str, Any]:
     return _make_new_config(model.config, model.origin.get("tokenizer"))
 
 
-def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, Any]:
+def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, object]:
     """The content of a config.json of the release that describes our config.
 
     `tokenizer` is a hub id. Raises ValueError if it is None and the vocabulary is not CLIP's.
     """
     image, text = config.image, config.text
-    text_cfg: dict[str, Any] = {
+    text_cfg: dict[str, object] = {
         "width": text.blocks.width, "heads": text.blocks.heads, "layers": text.blocks.layers,
         "context_length": text.tokenizer.context_length, "vocab_size": text.tokenizer.vocab_size, "embed_cls": True,
         "embed_unc": True, "no_causal_mask": True, "pool_type": "last", "proj_bias": text.projection_bias,
@@ -236,13 +236,13 @@ def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, An
                 'set model.origin["tokenizer"] to the hub id'
             )
         text_cfg |= {"hf_tokenizer_name": tokenizer, "tokenizer_kwargs": {"clean": text.tokenizer.cleaning}}
-    vision_cfg: dict[str, Any] = {
+    vision_cfg: dict[str, object] = {
         "width": image.blocks.width, "head_width": image.blocks.width // image.blocks.heads,
         "layers": image.blocks.layers, "patch_size": image.patch_size, "image_size": image.preprocessing.size,
         "embed_unc": image.uncertainty == "token", "init_unc_bias": config.init.log_var,
         **({} if image.pre_norm else {"no_ln_pre": True}), **_mlp_ratio_setting(image), **_act_kwargs_setting(image),
     }  # fmt: skip
-    release_config: dict[str, Any] = {
+    release_config: dict[str, object] = {
         "embed_dim": config.embed_dim,
         "vision_cfg": vision_cfg,
         "text_cfg": text_cfg,
@@ -264,7 +264,7 @@ def _mlp_ratio_setting(tower: ImageConfig | TextConfig) -> dict[str, float]:
     return {"mlp_ratio": (blocks.mlp_width + 0.5) / blocks.width}
 
 
-def _act_kwargs_setting(tower: ImageConfig | TextConfig) -> dict[str, Any]:
+def _act_kwargs_setting(tower: ImageConfig | TextConfig) -> dict[str, dict[str, str]]:
     """The setting act_kwargs of a tower whose GELU is the tanh approximation; empty for other activations."""
     return {"act_kwargs": {"approximate": "tanh"}} if tower.blocks.activation == "gelu_tanh" else {}
 
