@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -78,6 +79,25 @@ def print_tables(tables: Iterable[Table], *, stderr: bool = False, width: int = 
     console = make_console(stderr=stderr, width=width)
     for table in tables:
         console.print(table)
+
+
+def format_tables(tables: Iterable[Table], width: int = PLAIN_WIDTH) -> str:
+    """Format tables as text, one after another, without colors.
+
+    Args:
+        tables: Tables of `make_table`.
+        width: Columns of the text.
+
+    Returns:
+        The lines that `print_tables` would print to a file.
+    """
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table)
+    return capture.get().rstrip("\n")
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, sem
 
+from prolip.console import make_table
 from prolip.evaluation import result as results
 from prolip.evaluation.result import Mean, Proportion, Result, read_results
 
@@ -81,11 +82,24 @@ def test_result_of_an_unknown_task_names_the_known_ones(toy):
         Result.from_dict({"task": "else", "version": 1})
 
 
+def test_table_is_the_text_of_all_tables(toy, monkeypatch):
+    tables = [make_table("first", ["a"], rows=[["[x]"]]), make_table("second", ["b"])]
+    monkeypatch.setattr(ToyResult, "tables", lambda self: tables, raising=False)
+    lines = toy.table().splitlines()
+    assert [line.strip() for line in lines if line.strip() in ("first", "second")] == ["first", "second"]
+    assert any("[x]" in line for line in lines)
+
+
+def test_read_results_of_a_missing_folder_names_the_command(tmp_path):
+    with pytest.raises(FileNotFoundError, match="prolip evaluate"):
+        read_results(str(tmp_path / "nowhere"))
+
+
 def test_read_results_ignores_other_files(toy, tmp_path):
     (tmp_path / "toy.json").write_text(json.dumps({"model": "m", "result": toy.to_dict()}))
     (tmp_path / "other.json").write_text('{"model": "m"}')
     (tmp_path / "list.json").write_text("[]")
-    assert read_results(tmp_path) == {"toy": toy}
+    assert read_results(str(tmp_path)) == {"toy": toy}
     (tmp_path / "toy.json").write_text('{"model": "m"}')
     with pytest.raises(ValueError, match=r"toy\.json.*no task"):
         read_results(tmp_path)

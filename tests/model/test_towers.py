@@ -246,6 +246,8 @@ def test_wrong_shapes_are_refused(generator):
     ):
         with pytest.raises(ValueError, match=r"ids must be int64 or int32 of shape \(B, T\), T from 1 to 9"):
             tower(ids)
+    with pytest.raises(TypeError, match=r"not list.*embed_texts"):
+        tower(["a red circle"])
 
 
 def test_wrong_values_are_refused(generator):

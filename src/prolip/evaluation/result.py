@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Group
 from rich.table import Table
 
 from prolip.configs import build_dataclass, require_field_types
+from prolip.console import format_tables
 from prolip.files import read_json, replace_nonfinite
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ class Result:
         """Tables for a terminal."""
         raise NotImplementedError
 
-    def table(self) -> Group:
-        """All tables as one value that `rich.print` shows."""
-        return Group(*self.tables())
+    def table(self) -> str:
+        """All tables as text, as `prolip evaluate` prints them."""
+        return format_tables(self.tables())
 
     def to_json(self) -> str:
         """JSON text of all fields, with task and version; null in place of NaN and infinity.
@@ -204,7 +204,7 @@ class Result:
         return result
 
 
-def read_results(folder: Path) -> dict[str, Result]:
+def read_results(folder: str | Path) -> dict[str, Result]:
     """Read all results that `prolip evaluate` wrote to a folder.
 
     Args:
@@ -214,8 +214,14 @@ def read_results(folder: Path) -> dict[str, Result]:
         Results by task; files of other names are ignored.
 
     Raises:
+        FileNotFoundError: There is no such folder.
         ValueError: A result is damaged or of another version.
     """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not a folder of results: `prolip evaluate TASK --out {folder}` writes one"
+        )
     results = {}
     for path in sorted(folder.glob("*.json")):
         if path.stem in RESULT_TYPES:

@@ -91,6 +91,11 @@ class TextTower(nn.Module):
         Values on a GPU are not read: that would synchronize.
         """
         max_length = self.config.tokenizer.context_length
+        if not isinstance(ids, Tensor):
+            raise TypeError(
+                f"ids must be a tensor of token ids, not {type(ids).__name__}: pass model.tokenize(texts), or call "
+                "model.embed_texts(texts)"
+            )
         if (
             ids.ndim != 2
             or ids.dtype not in (torch.int64, torch.int32)
