@@ -83,7 +83,10 @@ def test_result_of_an_unknown_task_names_the_known_ones(toy):
 
 
 def test_table_is_the_text_of_all_tables(toy, monkeypatch):
-    tables = [make_table("first", ["a"], rows=[["[x]"]]), make_table("second", ["b"])]
+    tables = [
+        make_table("first", ["a"], rows=[["[x] is text"]]),
+        make_table("second", ["b"], rows=[["long enough"]]),
+    ]
     monkeypatch.setattr(ToyResult, "tables", lambda self: tables, raising=False)
     lines = toy.table().splitlines()
     assert [line.strip() for line in lines if line.strip() in ("first", "second")] == ["first", "second"]
