@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from benchmarks.cluster import ClusterSpec
 from prolip import cli
 from prolip.cli.parser import run_one_of
 
@@ -219,16 +220,11 @@ def traverse(
 
 
 def scale(
+    machines: ClusterSpec,
     size: str = "ViT-B-16-768",
     photos: int = 256,
     repeats: int = 3,
     pool: float = 1.4e9,
-    gpus: int = 64,
-    flops: float = 1.5e14,
-    cores: int = 1024,
-    speed: float = 1.0,
-    network: float = 2.5e10,
-    disk: float = 8e9,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time each stage of embedding, filtering and indexing per pair, and estimate the hours of a pool on a cluster.
@@ -240,17 +236,10 @@ def scale(
         photos: Number of pairs that each stage processes.
         repeats: Interleaved runs of each stage; medians are reported.
         pool: Number of pairs of the pool.
-        gpus: Number of GPUs of the cluster.
-        flops: Floating-point operations per second that one GPU reaches in practice.
-        cores: Number of CPU cores of the cluster.
-        speed: Speed of one core of the cluster relative to one of this machine.
-        network: Bytes per second that the cluster reads from the pool's storage, in total.
-        disk: Bytes per second written to or read from disks, in total.
         as_json: Print JSON instead of tables.
     """
     from benchmarks import scale as bench
 
-    machines = bench.ClusterSpec(gpus=gpus, flops=flops, cores=cores, speed=speed, network=network, disk=disk)
     result = bench.run(size=size, photos=photos, repeats=repeats, pool=pool, machines=machines)
     _print_json_or_tables(result, bench.print_result, as_json)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.cluster import ClusterSpec
 from benchmarks.data import TEST, make_photo
 from benchmarks.timing import time_interleaved
 from benchmarks.towers import PRODUCT, TOKENS, image_flops, text_flops
@@ -41,27 +42,6 @@ NUM_JPEGS = 8
 CAPTION = "a photograph of two dogs on a beach in the evening sun"
 STORAGE_FORMATS = {"full, float32": ("full", "float32"), "trace, float16": ("trace", "float16")}
 """Variances and precision of the embedding data sets that are compared."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSpec:
-    """The cluster on which a pool is embedded.
-
-    Attributes:
-        gpus: Number of GPUs.
-        flops: Floating-point operations per second that one GPU reaches in practice.
-        cores: Number of CPU cores.
-        speed: Speed of one core relative to one of this machine.
-        network: Bytes per second read from the pool's storage, in total.
-        disk: Bytes per second written to or read from disks, in total.
-    """
-
-    gpus: int = 64
-    flops: float = 1.5e14
-    cores: int = 1024
-    speed: float = 1.0
-    network: float = 2.5e10
-    disk: float = 8e9
 
 
 def run(

@@ -105,6 +105,25 @@ def test_takes_config_refuses_other_fields(fields, error, message):
         resize("a", "b", **fields)
 
 
+class Resizer:
+    @takes_config(Sizes).constructor
+    def __init__(self, data, config):
+        self.data, self.config = data, config
+
+
+def test_constructors_take_a_config_or_its_fields():
+    config = Sizes(keep=0.5, batch_size=2)
+    for made in (
+        Resizer("a", config),
+        Resizer(data="a", config=config),
+        Resizer("a", keep=0.5, batch_size=2),
+    ):
+        assert (made.data, made.config) == ("a", config)
+    assert list(inspect.signature(Resizer).parameters) == ["data", "batch_size", "keep"]
+    with pytest.raises(TypeError, match=r"^Resizer\(\) has no option 'batchsize': did you mean batch_size\?"):
+        Resizer("a", batchsize=3)
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -10,6 +10,8 @@ import prolip
 from tools.architecture_map import BESIDE, LAYERS, PAGE, page_with_map, write_map
 
 SOURCE = Path(prolip.__file__).parent
+PROJECT = Path(__file__).parent.parent
+MAX_PARAMETERS = 8
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
@@ -113,6 +115,31 @@ def test_imports_have_no_cycle():
 def test_package_does_not_import_what_lies_beside_it():
     for module, found in all_imports().items():
         assert not {name.split(".")[0] for name in found} & set(BESIDE), module
+
+
+def count_parameters(function):
+    """All parameters: self, *args and **kwargs too."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len(named) + sum(rest is not None for rest in (arguments.vararg, arguments.kwarg))
+
+
+def test_functions_have_at_most_eight_parameters():
+    """More are a config: a dataclass, whose constructor isn't written out, or a value that bundles some of them."""
+    beside = [path for folder in BESIDE for path in (PROJECT / folder).rglob("*.py")]
+    long = [
+        f"{path.relative_to(PROJECT)}:{node.lineno} {getattr(node, 'name', 'lambda')}"
+        for path in (*FILES, *beside)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        and count_parameters(node) > MAX_PARAMETERS
+    ]
+    assert long == []
+
+
+def test_count_parameters_counts_every_kind():
+    (function,) = ast.parse("def f(self, a, /, b, *c, d, e=1, **g): pass").body
+    assert count_parameters(function) == 7
 
 
 def test_architecture_map_is_current():

@@ -86,6 +86,20 @@ def test_functions_with_a_config_take_its_fields(name):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("constructor", "positional", "config"),
+    [
+        (data.Loader, ["sources", "preprocessor"], data.LoaderConfig),
+        (data.StreamLoader, ["stream", "preprocessor"], data.StreamLoaderConfig),
+        (scenes.Scenes, ["world"], scenes.ScenesConfig),
+    ],
+)
+def test_constructors_with_a_config_take_its_fields(constructor, positional, config):
+    assert list(inspect.signature(constructor).parameters) == [
+        *positional, *(field.name for field in fields(config)),
+    ]  # fmt: skip
+
+
 def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
     assert commands == {
@@ -101,14 +115,14 @@ def test_names_of_data_and_scenes():
     """docs/data.md explains each name."""
     assert set(data.__all__) == {
         "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation", "CombinedLoader", "ConcatSource",
-        "ErrorCounts", "LabeledData", "Loader", "Preprocessor", "Sample", "SampleError", "Source", "StreamLoader",
-        "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs", "occlude_center", "open_data",
-        "open_labeled",
+        "ErrorCounts", "LabeledData", "Loader", "LoaderConfig", "Preprocessor", "Sample", "SampleError", "Source",
+        "StreamLoader", "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
+        "occlude_center", "open_data", "open_labeled",
     }  # fmt: skip
     assert set(scenes.__all__) == {
         "Caption", "CaptionMeaning", "HARD", "ObjectPattern", "RandomDraws", "SIMPLE", "Scene", "SceneDatasetSpec",
-        "SceneObject", "Scenes", "SpatialRelation", "World", "entails", "generalize", "get_world", "is_true",
-        "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
+        "SceneObject", "Scenes", "ScenesConfig", "SpatialRelation", "World", "entails", "generalize", "get_world",
+        "is_true", "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
         "make_description", "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
         "write_dataset",
     }  # fmt: skip

@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import ClusterSpec, estimate_hours
+from benchmarks.cluster import ClusterSpec
+from benchmarks.scale import estimate_hours
 
 STAGES = {
     "read": {"core_seconds": 1e-5, "fetched": 20_000.0},

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    Concatenate,
     Generic,
     Literal,
     ParamSpec,
@@ -127,8 +128,9 @@ class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
         Returns:
             A function that raises TypeError for an unknown field, and for a config together with fields.
         """
+        name = function.__qualname__.split(".")[-2] if function.__name__ == "__init__" else function.__name__
         signature = inspect.signature(function)
-        leading = [parameter for name, parameter in signature.parameters.items() if name != "config"]
+        leading = [parameter for key, parameter in signature.parameters.items() if key != "config"]
         names = [parameter.name for parameter in leading]
         config_class: Any = self.config_class
 
@@ -136,17 +138,15 @@ class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
         def call(*arguments: Any, config: Any = None, **values: Any) -> Any:
             if len(arguments) > len(names):
                 *arguments, config = arguments  # type: ignore[assignment]
-            leading_values = {name: values.pop(name) for name in names if name in values}
+            leading_values = {key: values.pop(key) for key in names if key in values}
             if config is None:
-                require_fields(config_class, values, f"{function.__name__}()")
+                require_fields(config_class, values, f"{name}()")
                 config = config_class(**values)
             elif values:
-                raise TypeError(
-                    f"{function.__name__}(): pass a config or its fields ({', '.join(values)}), not both"
-                )
+                raise TypeError(f"{name}(): pass a config or its fields ({', '.join(values)}), not both")
             elif not isinstance(config, config_class):
                 raise TypeError(
-                    f"{function.__name__}(): config must be {config_class.__name__}, not {type(config).__name__}"
+                    f"{name}(): config must be {config_class.__name__}, not {type(config).__name__}"
                 )
             return function(*arguments, **leading_values, config=config)
 
@@ -154,6 +154,29 @@ class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
         shown = [*leading, *inspect.signature(config_class).parameters.values()]
         call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
         return call
+
+    @overload
+    def constructor(
+        self, init: Callable[[A, B, ConfigT], None]
+    ) -> Callable[Concatenate[A, B, FieldsP], None]: ...
+
+    @overload
+    def constructor(
+        self, init: Callable[[A, B, D, ConfigT], None]
+    ) -> Callable[Concatenate[A, B, D, FieldsP], None]: ...
+
+    def constructor(self, init: Callable[..., None]) -> Callable[..., None]:
+        """Wrap an `__init__` of self, one or two arguments, and the config: `Loader(source, preprocessor, seed=1)`.
+
+        A config works too, but type checkers see the fields only: they can't bind `self` of an overloaded protocol.
+
+        Args:
+            init: Takes the config as its last argument.
+
+        Returns:
+            As for functions.
+        """
+        return self(init)  # type: ignore[no-any-return]
 
 
 def require_fields(config_class: type, names: Iterable[str], where: str) -> None:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from prolip.data.batch import Preprocessor
+from prolip.data.config import LoaderConfig, StreamLoaderConfig
 from prolip.data.loader import Loader
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.sample_errors import TooManyBadSamplesError
@@ -509,6 +510,23 @@ def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(preproces
     Loader(FakeSource(12), replace(preprocessor), global_batch_size=6).load_state_dict(state)
     with pytest.raises(ValueError, match="preprocessing has changed"):
         Loader(FakeSource(12), replace(preprocessor, **change), global_batch_size=6).load_state_dict(state)
+
+
+def test_loader_takes_a_config_or_its_fields(preprocessor):
+    options = {"global_batch_size": 6, "seed": 3, "weights": [2, 1], "window": 1, "samples_per_epoch": 12}
+    sources = [FakeSource(10, 7), FakeSource(9, name="other")]
+    one, other = (
+        Loader(sources, preprocessor, LoaderConfig(**options)),
+        Loader(sources, preprocessor, **options),
+    )
+    assert one.state_dict() == other.state_dict()
+    assert streams(one) == streams(other)
+    with pytest.raises(
+        TypeError, match=r"^Loader\(\) has no option 'batch_size': did you mean global_batch_size\?"
+    ):
+        Loader(sources, preprocessor, batch_size=6)
+    with pytest.raises(TypeError, match=r"^Loader\(\): config must be LoaderConfig, not StreamLoaderConfig"):
+        Loader(sources, preprocessor, StreamLoaderConfig(batch_size=6))
 
 
 def test_a_seed_is_a_whole_number_of_any_kind(loader):

@@ -100,7 +100,7 @@ def test_scenes_rejects_invalid_settings(settings, message):
 @pytest.mark.parametrize("index", [-1, 5])
 def test_read_rejects_index_out_of_range(index):
     with pytest.raises(IndexError, match=str(index)):
-        Scenes(length=5).read(index)
+        Scenes("simple", length=5).read(index)
 
 
 def test_public_functions_take_texts_and_meanings():
@@ -188,4 +188,4 @@ def test_placed_fraction_states_position_alone():
     levels = Counter(caption.level for caption in told)
     assert chisquare([levels[0], levels[2], levels[3]], [360, 480, 360]).pvalue > 1e-4
     assert all(placed_only(caption) for caption in told if caption.level == 2)
-    assert all(placed_only(caption) for caption in Scenes(length=9, placed=1).captions(3))
+    assert all(placed_only(caption) for caption in Scenes("simple", length=9, placed=1).captions(3))

@@ -6,6 +6,8 @@ if TYPE_CHECKING:
     from prolip.data.batch import Batch as Batch
     from prolip.data.batch import Preprocessor as Preprocessor
     from prolip.data.combined_loader import CombinedLoader as CombinedLoader
+    from prolip.data.config import LoaderConfig as LoaderConfig
+    from prolip.data.config import StreamLoaderConfig as StreamLoaderConfig
     from prolip.data.loader import Loader as Loader
     from prolip.data.open import open_data as open_data
     from prolip.data.sample import BadSampleError as BadSampleError
@@ -32,6 +34,7 @@ else:
         {
             "batch": ["Batch", "Preprocessor"],
             "combined_loader": ["CombinedLoader"],
+            "config": ["LoaderConfig", "StreamLoaderConfig"],
             "loader": ["Loader"],
             "open": ["open_data"],
             "sample": ["BadSampleError", "Sample", "SampleError"],

@@ -109,25 +109,6 @@ class WorkerSettings(TypedDict):
     prefetch_factor: int
 
 
-def check_worker_settings(num_workers: int, prefetch_factor: int) -> WorkerSettings:
-    """Check and bundle the settings of workers.
-
-    Args:
-        num_workers: number of worker processes, 0 to 1024; 0: everything runs in this process.
-        prefetch_factor: batches that each worker prepares ahead, 1 to 1024.
-
-    Returns:
-        The settings, as keyword arguments of `make_worker_pool`.
-
-    Raises:
-        ValueError: If one is out of range.
-    """
-    if num_workers != 0:
-        require_positive_int(num_workers, "num_workers", maximum=1024)
-    require_positive_int(prefetch_factor, "prefetch_factor", maximum=1024)
-    return {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
-
-
 def make_worker_pool(
     reader: Dataset[D], requests: Iterable[Any], *, num_workers: int, prefetch_factor: int
 ) -> DataLoader[D | WorkerFailure]:

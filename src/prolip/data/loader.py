@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import index as as_index
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from prolip.checks import require_choice, require_fraction, require_positive_int
+from prolip.configs import takes_config
 from prolip.data.base_loader import (
     BaseLoader,
     WorkerResult,
-    check_worker_settings,
+    WorkerSettings,
     iter_results,
     make_worker_pool,
     read_count,
@@ -29,13 +28,11 @@ from prolip.data.base_loader import (
     unwrap_result,
 )
 from prolip.data.batch import Batch, Preprocessor, TrainingSample
+from prolip.data.config import LoaderConfig, OnBad
 from prolip.data.order import SampleIndices, Schedule, derive_seed, permute
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_batch_error
 from prolip.data.source import Source, compute_fingerprint
-
-OnBad = Literal["replace", "drop"]
-"""What happens to a bad sample; see `Loader`."""
 
 MAX_SUBSTITUTES = 20
 """Samples that are tried in place of a bad one."""
@@ -49,89 +46,51 @@ class Loader(BaseLoader):
     Args:
         sources: the data.
         preprocessor: makes batches of samples.
-        global_batch_size: samples of a batch over all ranks; each rank has its contiguous part of it.
-        weights, samples_per_epoch, shuffle, window: see `Schedule`.
-        seed: Seed of the order, the augmentation and the choice of captions.
-        num_workers: processes that read ahead, `prefetch_factor` batches each; 0: no process, nothing ahead. They live
-            until `close`, or as long as the loader.
-        rank, world_size: None: those of the process group.
-        drop_last: what happens to the last global batch of an epoch if it is not full. True: it is skipped (with one
-            pass per epoch and shuffling, the next epoch skips other samples; with samples_per_epoch or weights
-            nothing is lost, because the next epoch starts where this one ended). False: the ranks share it as evenly
-            as possible, and a rank that would get nothing has one batch less.
-        on_bad: "replace": another sample, drawn at random, takes the place of a bad one, so that batches stay full;
-            after 20 bad ones, or if the data is hardly larger than a batch, the batch may be smaller. "drop": the batch
-            is smaller, and skipped if it is empty.
-        max_bad_fraction: fraction of bad samples, 0 to 1, above which loading ends in TooManyBadSamplesError; see
-            `ErrorCounts.check`. The counts are of one epoch and of this rank.
-        prefetch_factor: batches that each worker prepares ahead.
+        config: a `LoaderConfig`, or its fields as keywords.
     """
 
+    @takes_config(LoaderConfig).constructor
     def __init__(
-        self,
-        sources: Source | Sequence[Source],
-        preprocessor: Preprocessor,
-        *,
-        global_batch_size: int,
-        weights: Sequence[float] | None = None,
-        samples_per_epoch: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        window: int = 16,
-        num_workers: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        drop_last: bool = True,
-        on_bad: OnBad = "replace",
-        max_bad_fraction: float = 0.1,
-        prefetch_factor: int = 2,
+        self, sources: Source | Sequence[Source], preprocessor: Preprocessor, config: LoaderConfig
     ) -> None:
-        """Check the arguments and fingerprint the data; workers start with the first iteration."""
+        """Fingerprint the data; workers start with the first iteration."""
         super().__init__()
-        require_choice(on_bad, get_args(OnBad), "on_bad")
-        require_positive_int(global_batch_size, "global_batch_size")
-        require_fraction(max_bad_fraction, "max_bad_fraction")
-        seed = as_index(seed)  # JSON can't hold NumPy's integers
-        rank, world_size = resolve_rank(rank, world_size)
-        if global_batch_size % world_size:
+        rank, world_size = resolve_rank(config.rank, config.world_size)
+        if config.global_batch_size % world_size:
             raise ValueError(
-                f"global_batch_size {global_batch_size} can't be divided evenly among {world_size} ranks. "
+                f"global_batch_size {config.global_batch_size} can't be divided evenly among {world_size} ranks. "
                 f"Choose a multiple of {world_size}."
             )
         checked = _check_sources(sources)
-        if drop_last:
-            samples_per_epoch = _round_samples_per_epoch(
-                checked, weights, samples_per_epoch, global_batch_size
-            )
-        schedule = Schedule(
-            checked, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
-        )  # fmt: skip
+        schedule = _make_schedule(checked, config)
         self._reader = _BatchReader(
-            sources=checked, schedule=schedule, preprocessor=preprocessor, seed=seed,
-            global_batch_size=global_batch_size, rank=rank, world_size=world_size, on_bad=on_bad,
-            weighted=weights is not None,
+            sources=checked, schedule=schedule, preprocessor=preprocessor, seed=config.seed,
+            global_batch_size=config.global_batch_size, rank=rank, world_size=world_size, on_bad=config.on_bad,
+            weighted=config.weights is not None,
         )  # fmt: skip
         self._settings = {
             "version": STATE_VERSION,
-            "seed": seed,
-            "global_batch_size": global_batch_size,
+            "seed": config.seed,
+            "global_batch_size": config.global_batch_size,
             "samples_per_epoch": schedule.samples_per_epoch,
-            "shuffle": shuffle,
-            "window": window,
-            "weights": None if weights is None else [float(weight) for weight in weights],
-            "drop_last": drop_last,
-            "on_bad": on_bad,
+            "shuffle": config.shuffle,
+            "window": config.window,
+            "weights": None if config.weights is None else [float(weight) for weight in config.weights],
+            "drop_last": config.drop_last,
+            "on_bad": config.on_bad,
             "preprocessor": preprocessor.fingerprint(),
             "fingerprint": compute_fingerprint(*(source.fingerprint() for source in checked)),
         }
-        self._length = schedule.samples_per_epoch // global_batch_size
-        if not drop_last and self._reader.rank_positions(self._length):
+        self._length = schedule.samples_per_epoch // config.global_batch_size
+        if not config.drop_last and self._reader.rank_positions(self._length):
             self._length += 1
-        self._max_bad_fraction = max_bad_fraction
+        self._max_bad_fraction = config.max_bad_fraction
         # Of this rank, on average.
         self._num_shards = sum(len(source.chunks) for source in checked) / world_size
         self._requests = _Requests()
-        self._worker_settings = check_worker_settings(num_workers, prefetch_factor)
+        self._worker_settings = WorkerSettings(
+            num_workers=config.num_workers, prefetch_factor=config.prefetch_factor
+        )
         self._pool = make_worker_pool(self._reader, self._requests, **self._worker_settings)
         self._iteration = 0  # changes with whatever makes older iterators invalid
 
@@ -212,7 +171,7 @@ class _BatchReader(Dataset[WorkerResult]):
     the places of a rank's batch, from 0; `filled_slots` maps a slot to its (sample index, sample).
 
     weighted: whether sources have weights: then a bad sample is replaced by one of the same source, if possible.
-    The other fields are the arguments of `Loader`.
+    The other fields are those of `LoaderConfig`.
     """
 
     sources: tuple[Source, ...]
@@ -359,23 +318,23 @@ def _check_sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
     return checked
 
 
-def _round_samples_per_epoch(
-    sources: Sequence[Source],
-    weights: Sequence[float] | None,
-    samples_per_epoch: int | None,
-    global_batch_size: int,
-) -> int | None:
-    """The `samples_per_epoch` of a `Schedule` for drop_last: a multiple of the batch size, rounded down.
+def _make_schedule(sources: Sequence[Source], config: LoaderConfig) -> Schedule:
+    """The order of the samples; with drop_last, an epoch is rounded down to whole batches.
 
-    None if there are neither weights nor samples_per_epoch: the schedule's epoch stays one pass, and the loader stops
-    before its last, incomplete batch. ValueError if an epoch has no full batch.
+    Without weights and samples_per_epoch it stays one pass, and the loader stops before its last, incomplete batch.
+    ValueError if an epoch has no full batch.
     """
-    num_samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
-    if num_samples < global_batch_size:
-        raise ValueError(
-            f"An epoch of {num_samples} samples has no full batch of {global_batch_size}. Make the batch size "
-            "(global_batch_size) smaller, or keep incomplete batches with drop_last=False."
-        )
-    if samples_per_epoch is None and weights is None:
-        return None
-    return num_samples // global_batch_size * global_batch_size
+    samples_per_epoch, batch_size = config.samples_per_epoch, config.global_batch_size
+    if config.drop_last:
+        num_samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
+        if num_samples < batch_size:
+            raise ValueError(
+                f"An epoch of {num_samples} samples has no full batch of {batch_size}. Make the batch size "
+                "(global_batch_size) smaller, or keep incomplete batches with drop_last=False."
+            )
+        if samples_per_epoch is not None or config.weights is not None:
+            samples_per_epoch = num_samples // batch_size * batch_size
+    return Schedule(
+        sources, weights=config.weights, samples_per_epoch=samples_per_epoch, seed=config.seed,
+        shuffle=config.shuffle, window=config.window,
+    )  # fmt: skip

@@ -65,6 +65,21 @@ class ShardSample(NamedTuple):
     sample: Sample | SampleError
 
 
+class ReaderShare(NamedTuple):
+    """Which shards are a reader's.
+
+    number:      index of the reader among the readers of its rank, from 0.
+    num_readers: number of readers of each rank.
+    rank:        rank of the loader, from 0.
+    world_size:  number of ranks.
+    """
+
+    number: int
+    num_readers: int
+    rank: int
+    world_size: int
+
+
 class ShardReader:
     """The samples of some shards, pass after pass, from a state on.
 
@@ -81,11 +96,8 @@ class ShardReader:
         self,
         stream: ShardStream,
         state: ReaderState,
+        share: ReaderShare,
         *,
-        number: int,
-        num_readers: int,
-        rank: int,
-        world_size: int,
         buffer_size: int,
         seed: int,
         shuffle: bool,
@@ -95,9 +107,7 @@ class ShardReader:
         Args:
             stream: the shards.
             state: where to start.
-            number: index of this reader among the readers of the rank, from 0.
-            num_readers: number of readers of the rank.
-            rank, world_size: rank of the loader, from 0, and number of ranks.
+            share: which of the shards to read.
             buffer_size: samples of a window.
             seed: determines the shuffles.
             shuffle: whether to shuffle shards and samples.
@@ -105,8 +115,8 @@ class ShardReader:
         Raises:
             ValueError: If the data is shorter than it was when the state was saved.
         """
-        self._stream, self._buffer_size, self._seed, self._shuffle = stream, buffer_size, seed, shuffle
-        self._rank, self._world_size, self._number, self._num_readers = rank, world_size, number, num_readers
+        self._stream, self._share = stream, share
+        self._buffer_size, self._seed, self._shuffle = buffer_size, seed, shuffle
         self._start_pass(state.pass_number, state.shard_position, state.skip)
         if state.offset:
             self._read_window()
@@ -143,8 +153,8 @@ class ShardReader:
         shards = np.arange(len(self._stream.shards))
         if self._shuffle:
             shards = random_permutation(len(shards), derive_seed(self._seed, "shards", pass_number))
-        shards_of_rank = shards[self._rank :: self._world_size]
-        self._shards: list[int] = shards_of_rank[self._number :: self._num_readers].tolist()
+        shards_of_rank = shards[self._share.rank :: self._share.world_size]
+        self._shards: list[int] = shards_of_rank[self._share.number :: self._share.num_readers].tolist()
 
     def _read_window(self) -> None:
         """Replace `_window` and `_order` by the next window: `buffer_size` samples, fewer at the end of a pass."""
@@ -154,7 +164,7 @@ class ShardReader:
             self._window.append(sample)
         order = np.arange(len(self._window))
         if self._shuffle:
-            position = (self._pass_number, self._rank, self._number, *self._window_start)
+            position = (self._pass_number, self._share.rank, self._share.number, *self._window_start)
             order = random_permutation(len(order), derive_seed(self._seed, "window", *position))
         self._order: list[int] = order.tolist()
 

@@ -10,17 +10,15 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from operator import index as as_index
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from prolip.checks import require_fraction, require_positive_int
+from prolip.configs import takes_config
 from prolip.data.base_loader import (
     BaseLoader,
     WorkerFailure,
     WorkerSettings,
-    check_worker_settings,
     iter_results,
     make_worker_pool,
     read_count,
@@ -30,10 +28,11 @@ from prolip.data.base_loader import (
     unwrap_result,
 )
 from prolip.data.batch import Batch, Preprocessor, TrainingSample
+from prolip.data.config import StreamLoaderConfig
 from prolip.data.order import derive_seed
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_batch_error
-from prolip.data.shard_reader import ReaderState, ShardReader, ShardSample, ShardStream
+from prolip.data.shard_reader import ReaderShare, ReaderState, ShardReader, ShardSample, ShardStream
 
 STATE_VERSION = 2
 """Version of `StreamLoader.state_dict`; a state of another version is refused."""
@@ -54,71 +53,38 @@ class StreamLoader(BaseLoader):
     Args:
         stream: the shards; at least one for each rank.
         preprocessor: makes batches of samples.
-        batch_size: samples of a batch on this rank.
-        samples_per_epoch: samples of all ranks. A number, for training: an epoch is as many full batches as fit into
-            it, and the next one continues where it ended, through pass after pass. None: an epoch is one pass, each
-            sample exactly once on one of the ranks; readers end with what they have, so batches may be smaller, and
-            ranks may have different numbers of batches.
-        num_readers: readers of a rank; as many as it has shards, if that is less.
-        buffer_size: samples that a reader shuffles together. The bytes of their files are held in memory:
-            num_readers * buffer_size samples.
-        seed: Seed of the order, the augmentation and the choice of captions.
-        shuffle: False: shards and samples in their order, though readers still take turns.
-        num_workers: processes; a number that doesn't divide the number of readers is lowered to one that does.
-        rank, world_size: None: those of the process group.
-        max_bad_fraction: as for `Loader`. Bad samples are skipped, and the reader's next ones fill the batch.
-        prefetch_factor: batches that each worker prepares ahead.
+        config: a `StreamLoaderConfig`, or its fields as keywords.
     """
 
-    def __init__(
-        self,
-        stream: ShardStream,
-        preprocessor: Preprocessor,
-        *,
-        batch_size: int,
-        samples_per_epoch: int | None = None,
-        num_readers: int = 12,
-        buffer_size: int = 1000,
-        seed: int = 0,
-        shuffle: bool = True,
-        num_workers: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        max_bad_fraction: float = 0.1,
-        prefetch_factor: int = 2,
-    ) -> None:
-        """Check the arguments and fingerprint the stream; shards are opened and workers started by iteration."""
+    @takes_config(StreamLoaderConfig).constructor
+    def __init__(self, stream: ShardStream, preprocessor: Preprocessor, config: StreamLoaderConfig) -> None:
+        """Fingerprint the stream; shards are opened and workers started by iteration."""
         super().__init__()
-        for value, name in (
-            (batch_size, "batch_size"), (num_readers, "num_readers"), (buffer_size, "buffer_size"),
-        ):  # fmt: skip
-            require_positive_int(value, name)
-        require_fraction(max_bad_fraction, "max_bad_fraction")
-        seed = as_index(seed)  # JSON can't hold NumPy's integers
-        rank, world_size = resolve_rank(rank, world_size)
+        rank, world_size = resolve_rank(config.rank, config.world_size)
         if len(stream.shards) < world_size:
             raise ValueError(
                 f"{stream.name}: there are {len(stream.shards)} shards for {world_size} ranks. "
                 "Each rank needs at least one: use more shards or fewer ranks."
             )
-        num_readers = min(num_readers, len(stream.shards) // world_size)
-        self._batches_per_epoch = _count_batches(samples_per_epoch, batch_size * world_size)
+        num_readers = min(config.num_readers, len(stream.shards) // world_size)
+        self._batches_per_epoch = _count_batches(config.samples_per_epoch, config.batch_size * world_size)
         self._reader = _StreamBatchReader(
-            stream=stream, preprocessor=preprocessor, batch_size=batch_size, buffer_size=buffer_size, seed=seed,
-            shuffle=shuffle, rank=rank, world_size=world_size, num_readers=num_readers,
-            one_pass=samples_per_epoch is None,
+            stream=stream, preprocessor=preprocessor, batch_size=config.batch_size, buffer_size=config.buffer_size,
+            seed=config.seed, shuffle=config.shuffle, rank=rank, world_size=world_size, num_readers=num_readers,
+            one_pass=config.samples_per_epoch is None,
         )  # fmt: skip
         self._settings = {
-            "version": STATE_VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch_size,
-            "samples_per_epoch": samples_per_epoch, "num_readers": num_readers, "buffer_size": buffer_size,
-            "shuffle": shuffle, "preprocessor": preprocessor.fingerprint(), "fingerprint": stream.fingerprint(),
+            "version": STATE_VERSION, "seed": config.seed, "rank": rank, "world_size": world_size,
+            "batch_size": config.batch_size, "samples_per_epoch": config.samples_per_epoch,
+            "num_readers": num_readers, "buffer_size": config.buffer_size, "shuffle": config.shuffle,
+            "preprocessor": preprocessor.fingerprint(), "fingerprint": stream.fingerprint(),
         }  # fmt: skip
-        settings = check_worker_settings(num_workers, prefetch_factor)
-        self._worker_settings: WorkerSettings = {
-            **settings, "num_workers": _lower_num_workers(num_workers, num_readers),
-        }  # fmt: skip
+        self._worker_settings = WorkerSettings(
+            num_workers=_lower_num_workers(config.num_workers, num_readers),
+            prefetch_factor=config.prefetch_factor,
+        )
         self._results: Iterator[_StreamResult | WorkerFailure] | None = None
-        self._max_bad_fraction, self._num_shards = max_bad_fraction, len(stream.shards) / world_size
+        self._max_bad_fraction, self._num_shards = config.max_bad_fraction, len(stream.shards) / world_size
         self._next_reader = 0
         self._reader_states = [ReaderState()] * num_readers
 
@@ -250,7 +216,7 @@ class _StreamBatchReader(Dataset[_StreamResult]):
     reader_states:      positions of all readers before that batch.
     _readers:           readers of this worker that were started, by their index.
     _expected_requests: by index of a started reader, the batch that must be requested from it next.
-    The other fields are the arguments of `StreamLoader`.
+    The other fields are those of `StreamLoaderConfig`.
     """
 
     stream: ShardStream
@@ -308,9 +274,10 @@ class _StreamBatchReader(Dataset[_StreamResult]):
             )
         self._expected_requests[number] = request + self.num_readers
         if number not in self._readers:
+            share = ReaderShare(number, self.num_readers, self.rank, self.world_size)
             self._readers[number] = ShardReader(
-                self.stream, self.reader_states[number], number=number, num_readers=self.num_readers, rank=self.rank,
-                world_size=self.world_size, buffer_size=self.buffer_size, seed=self.seed, shuffle=self.shuffle,
+                self.stream, self.reader_states[number], share, buffer_size=self.buffer_size, seed=self.seed,
+                shuffle=self.shuffle,
             )  # fmt: skip
         return self._readers[number]
 
@@ -359,7 +326,6 @@ def _count_batches(samples_per_epoch: int | None, global_batch_size: int) -> int
     """Number of full batches of an epoch; None if an epoch is one pass. ValueError if there is not even one."""
     if samples_per_epoch is None:
         return None
-    require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
     if samples_per_epoch < global_batch_size:
         raise ValueError(
             f"samples_per_epoch {samples_per_epoch} is less than one batch of all ranks, {global_batch_size} samples. "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from prolip.scenes.rendering import render as render
     from prolip.scenes.rendering import render_masks as render_masks
     from prolip.scenes.source import Scenes as Scenes
+    from prolip.scenes.source import ScenesConfig as ScenesConfig
     from prolip.scenes.source import make_tokenizer as make_tokenizer
     from prolip.scenes.world import HARD as HARD
     from prolip.scenes.world import SIMPLE as SIMPLE
@@ -51,7 +52,7 @@ else:
             "public": ["is_true_caption", "log_ambiguity", "probability"],
             "random_draws": ["RandomDraws"],
             "rendering": ["render", "render_masks"],
-            "source": ["Scenes", "make_tokenizer"],
+            "source": ["Scenes", "ScenesConfig", "make_tokenizer"],
             "world": ["HARD", "SIMPLE", "Scene", "SceneObject", "World", "get_world"],
             "writer": ["write_dataset"],
         },

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from prolip.checks import require_fraction, require_positive_int
+from prolip.configs import takes_config
 from prolip.data.sample import Sample
 from prolip.data.source import CaptionAnnotation, compute_fingerprint, require_index
 from prolip.preprocessing.tokenizer import Tokenizer
@@ -39,57 +41,62 @@ CAPTION_STREAM, GENERAL_STREAM = 1, 7
 No two streams may share a number: `tasks`, `writer` and `caption_noise` have others."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScenesConfig:
+    """Options of `Scenes`."""
+
+    length: int
+    """Number of samples."""
+    size: int = 48
+    """Height and width of the images in pixels."""
+    seed: int = 0
+    """Seed of the scenes and of their captions."""
+    captions: int = 4
+    """Captions per scene."""
+    levels: Sequence[float] = LEVEL_FRACTIONS
+    """Probabilities of the four caption levels."""
+    complete: float = 0.0
+    """Fraction of the captions of the last level that state everything about the scene."""
+    placed: float = 0.0
+    """Fraction of all captions that state a position, perhaps a size, and nothing else; `levels` applies to the
+    others."""
+    general: bool = False
+    """Each caption comes with one that it entails and that says less (`Sample.general_captions`)."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is out of range."""
+        object.__setattr__(self, "levels", tuple(self.levels))
+        require_positive_int(self.length, "length", maximum=2**40)
+        require_positive_int(self.captions, "captions", maximum=1000)
+        require_image_size(self.size)
+        require_distribution(self.levels, "levels", NUM_LEVELS)
+        for name in ("complete", "placed"):
+            require_fraction(getattr(self, name), name)
+
+
 class Scenes:
     """Sample `index` is the world's scene of (seed, index), with captions drawn for it. An `AnnotatedSource`.
 
     A sample's `extra` holds the `scene` and its `captions` with their meanings.
+
+    Args:
+        world: The distribution of scenes, or its name: "single", "simple" or "hard".
+        config: A `ScenesConfig`, or its fields as keywords.
     """
 
-    def __init__(
-        self,
-        world: World | str = "simple",
-        *,
-        length: int,
-        size: int = 48,
-        seed: int = 0,
-        captions: int = 4,
-        levels: Sequence[float] = LEVEL_FRACTIONS,
-        complete: float = 0.0,
-        placed: float = 0.0,
-        general: bool = False,
-    ) -> None:
-        """
-        Args:
-            world: The distribution of scenes, or its name: "single", "simple" or "hard".
-            length: Number of samples.
-            size: Height and width of the images in pixels.
-            seed: Seed of the scenes and of their captions.
-            captions: Captions per scene.
-            levels: Probabilities of the four caption levels.
-            complete: Fraction of the captions of the last level that state everything about the scene.
-            placed: Fraction of all captions that state a position, perhaps a size, and nothing else; `levels` applies
-                to the others.
-            general: Each caption comes with one that it entails and that says less (`Sample.general_captions`).
-        """
+    @takes_config(ScenesConfig).constructor
+    def __init__(self, world: World | str, config: ScenesConfig) -> None:
         self.world = get_world(world) if isinstance(world, str) else world
-        self.size, self.seed, self.levels = size, seed, tuple(levels)
         self.name = f"scenes:{world}" if isinstance(world, str) else "scenes"
-        require_positive_int(length, "length", maximum=2**40)
-        require_positive_int(captions, "captions", maximum=1000)
-        require_image_size(size)
-        require_distribution(self.levels, "levels", NUM_LEVELS)
-        for name, fraction in (("complete", complete), ("placed", placed)):
-            require_fraction(fraction, name)
-        self._length, self._num_captions = length, captions
-        self._complete, self._placed, self._general = complete, placed, general
+        self.config, self.size, self.seed = config, config.size, config.seed
 
     @property
     def chunks(self) -> np.ndarray:
         """int64 (1,): one chunk, since any order of reading is as fast."""
-        return np.array([self._length])
+        return np.array([self.config.length])
 
     def __len__(self) -> int:
-        return self._length
+        return self.config.length
 
     def read(self, index: int) -> Sample:
         """Render the scene at an index and draw its captions.
@@ -100,7 +107,7 @@ class Scenes:
         Returns:
             The sample, with a PIL image; `extra` holds the scene and its captions.
         """
-        require_index(index, self._length)
+        require_index(index, self.config.length)
         scene = self.draw_scene(index)
         captions = self._draw_captions(scene, index)
         return Sample(
@@ -109,7 +116,7 @@ class Scenes:
             image=render(scene, self.size),
             captions=tuple(caption.text for caption in captions),
             extra={"scene": scene, "captions": captions},
-            general_captions=self._draw_general_captions(captions, index) if self._general else (),
+            general_captions=self._draw_general_captions(captions, index) if self.config.general else (),
         )
 
     def draw_scene(self, index: int) -> Scene:
@@ -168,14 +175,14 @@ class Scenes:
     def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
         """Draw all captions of the scene at an index, from a random stream of their own."""
         draws = RandomDraws(self.seed, index, CAPTION_STREAM)
-        return tuple(self._draw_caption(scene, draws) for _ in range(self._num_captions))
+        return tuple(self._draw_caption(scene, draws) for _ in range(self.config.captions))
 
     def _draw_caption(self, scene: Scene, draws: RandomDraws) -> Caption:
         """Draw one caption: of a position only (`placed`), of everything (`complete`), or of a level (`levels`)."""
-        if self._placed and draws.bernoulli(self._placed):
+        if self.config.placed and draws.bernoulli(self.config.placed):
             return make_position_caption(scene, draws)
-        level = draws.categorical(self.levels)
-        if level == NUM_LEVELS - 1 and self._complete and draws.bernoulli(self._complete):
+        level = draws.categorical(self.config.levels)
+        if level == NUM_LEVELS - 1 and self.config.complete and draws.bernoulli(self.config.complete):
             return make_complete_caption(scene, draws, self.world)
         return make_caption(scene, level, draws, self.world)
 
@@ -188,8 +195,8 @@ class Scenes:
     def fingerprint(self) -> str:
         """Digest of everything that decides the samples (see `Source.fingerprint`)."""
         return compute_fingerprint(
-            "scenes", *self.world.fingerprint_values(), self._length, self.size, self.seed, self._num_captions,
-            self.levels, self._complete, self._placed, self._general,
+            "scenes", *self.world.fingerprint_values(), self.config.length, self.size, self.seed, self.config.captions,
+            self.config.levels, self.config.complete, self.config.placed, self.config.general,
         )  # fmt: skip
 
 
