@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -52,8 +52,20 @@ class CheckpointContent:
 
     step: int
     tensors: Mapping[str, Tensor]
-    rank_state: Mapping[str, Any]
-    run_state: Mapping[str, Any]
+    rank_state: Mapping[str, object]
+    run_state: Mapping[str, object]
+
+
+class CheckpointMetadata(TypedDict):
+    """The content of complete.json."""
+
+    version: int
+    step: int
+    world_size: int
+    files: Mapping[str, str]
+    """Checksum of each file of the checkpoint."""
+    state: Mapping[str, object]
+    """The `run_state` of rank 0."""
 
 
 def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGroup | None = None) -> Path:
@@ -91,8 +103,14 @@ def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGrou
             raise OSError(
                 f"not all ranks see the files in {temporary}: the run folder must be on storage that all machines share"
             )
-        metadata = {"version": VERSION, "step": content.step, "world_size": world_size, "files": files}
-        write_json(temporary / COMPLETE, {**metadata, "state": dict(content.run_state)})
+        metadata: CheckpointMetadata = {
+            "version": VERSION,
+            "step": content.step,
+            "world_size": world_size,
+            "files": files,
+            "state": dict(content.run_state),
+        }
+        write_json(temporary / COMPLETE, metadata)
         if final.exists():  # it was damaged, so its step was trained again
             final.rename(_make_obsolete_name(final))
         temporary.rename(final)
@@ -110,7 +128,7 @@ def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGrou
     return final
 
 
-def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> Mapping[str, object]:
     """Read a checkpoint, written by any number of ranks, into `tensors`, in place. All ranks call it.
 
     Args:
@@ -157,8 +175,8 @@ def list_tensor_names(path: Path, prefix: str) -> list[str]:
     return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """Read complete.json: version, step, world_size, files, and the state of the run.
+def read_metadata(path: Path) -> CheckpointMetadata:
+    """Read complete.json. `find_problem` checks it.
 
     Args:
         path: The checkpoint's folder.
@@ -166,7 +184,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     Returns:
         The JSON object.
     """
-    return read_json(path / COMPLETE)
+    return cast(CheckpointMetadata, read_json(path / COMPLETE))
 
 
 def find_latest(folder: Path) -> Path | None:

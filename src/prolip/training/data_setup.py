@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import redact_secrets
 from prolip.training.config import DataConfig, TrainConfig
+from prolip.training.run_folder import DataDescription
 
 
 def make_loader(
@@ -129,18 +129,19 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
     return torch.stack([sample.pixels for sample in samples]), [sample.caption for sample in samples]
 
 
-def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
+def describe_data(config: TrainConfig) -> list[DataDescription]:
     """Describe each source of each stage, for config.json of the run folder. Opens the data, which indexes shards.
 
     Args:
         config: The run.
 
     Returns:
-        Dicts with the source (without secrets), its number of samples (None for a stream) and its fingerprint.
+        A description per source.
     """
     specs = dict.fromkeys(spec for stage in config.stages for spec in stage.source or config.data.source)
-    descriptions = []
+    descriptions: list[DataDescription] = []
     for spec in specs:
+        samples: int | None
         if is_stream(spec):
             samples, fingerprint = None, _open_stream(spec, config.data).fingerprint()
         else:

@@ -46,11 +46,11 @@ class Diagnostics:
         self._at_limit = {"largest scale": 0, "smallest scale": 0}  # checks in a row at this limit
         self._norms: deque[float] = deque(maxlen=MAX_NORMS)
 
-    def check(self, values: Mapping[str, float | None]) -> list[str]:
+    def check(self, values: Mapping[str, float | str | None]) -> list[str]:
         """Check a line of metrics, and remember it for later checks.
 
         Args:
-            values: By name. Missing and non-finite ones are not checked.
+            values: By name. Missing and non-finite ones, and texts, are not checked.
 
         Returns:
             New warnings, one line each.

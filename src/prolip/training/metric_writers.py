@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from prolip.extras import import_extra
 from prolip.files import atomic_write
@@ -21,8 +21,19 @@ METRICS_FILE = "metrics.jsonl"
 WANDB_ID_FILE = "wandb-id.txt"
 """Holds the id of the Weights & Biases run, by which a resumed run continues it."""
 
+MetricLine = Mapping[str, float | str | None]
+"""A line of metrics.jsonl: "step", and either metrics by name (None: NaN or infinity) or a text as "message"."""
 
-def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+
+class _FileLine(NamedTuple):
+    """A complete line of a metrics file; `raw` are its bytes with the newline."""
+
+    step: int
+    values: MetricLine
+    raw: bytes
+
+
+def read_metrics(folder: str | Path) -> list[MetricLine]:
     """Read the metrics of a run folder.
 
     Args:
@@ -39,7 +50,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / METRICS_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: {folder} is not the folder of a training run")
-    return [line for line, _ in _read_lines(path)]
+    return [line.values for line in _read_lines(path)]
 
 
 class MetricWriter:
@@ -55,7 +66,7 @@ class MetricWriter:
     def __init__(self, folder: Path, log: LogConfig, run_config: Mapping[str, Any], first_step: int) -> None:
         self.folder, self.path = folder, folder / METRICS_FILE
         kept_lines = (
-            b"".join(raw for line, raw in _read_lines(self.path) if line["step"] <= first_step)
+            b"".join(line.raw for line in _read_lines(self.path) if line.step <= first_step)
             if first_step
             else b""
         )
@@ -112,7 +123,7 @@ class MetricWriter:
     ) -> None:
         self._close(failed=kind is not None)
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, line: MetricLine) -> None:
         """Append a line to the metrics file.
 
         The file is opened for each line: no line waits in a buffer, and a full disk raises one error.
@@ -228,11 +239,11 @@ def _read_or_create_wandb_id(folder: Path, first_step: int) -> str:
     return new_id
 
 
-def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _read_lines(path: Path) -> Iterator[_FileLine]:
     """Parse a metrics file; a missing file has no lines.
 
     Yields:
-        Each complete line as a dict, and as its bytes with the newline.
+        Each complete line.
 
     Raises:
         ValueError: A line is no JSON object with a "step". The last line is skipped instead: a process was killed
@@ -253,4 +264,4 @@ def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 f"{path}, line {number}, is not a JSON object with a step: the file is damaged. Delete that line (only "
                 "its metrics are lost), or train into another folder with --out"
             ) from None
-        yield line, raw + b"\n"
+        yield _FileLine(line["step"], line, raw + b"\n")

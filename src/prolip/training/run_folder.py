@@ -10,11 +10,11 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from prolip.files import TEMPORARY_NAME, read_json, recover_folder, remove_temporary_files, write_json
 from prolip.model.config import ModelConfig
@@ -231,8 +231,27 @@ def compare_configs(
     return differences
 
 
+class DataDescription(TypedDict):
+    """A source of the training data, as config.json of the run folder records it."""
+
+    source: str
+    """Without secrets."""
+    samples: int | None
+    """None: a stream."""
+    fingerprint: str
+
+
+class Session(TypedDict):
+    """A line of sessions.jsonl: a start of the run. It has all fields of `Environment` beside these."""
+
+    from_step: int
+    torchrun: str | None
+    """Id of the torchrun that started the process; None: none."""
+    command: list[str]
+
+
 def write_run_files(
-    folder: Path, config: TrainConfig, model: ProLIP, data: list[dict[str, Any]], step: int
+    folder: Path, config: TrainConfig, model: ProLIP, data: Sequence[DataDescription], step: int
 ) -> None:
     """Write config.json and tokenizer.json, and append a line about this session to sessions.jsonl. For rank 0.
 
@@ -258,7 +277,7 @@ def write_run_files(
         file.write(json.dumps(session) + "\n")
 
 
-def read_sessions(folder: Path) -> Iterator[dict[str, Any]]:
+def read_sessions(folder: Path) -> Iterator[Session]:
     """Read sessions.jsonl: the environment of each start of the run, and the step it started from.
 
     Args:

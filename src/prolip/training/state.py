@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,23 @@ from prolip.training.optimizer import get_optimizer_tensors
 from prolip.training.parallel import full_tensor, get_weight_dtype
 from prolip.training.rank_sync import on_rank_zero
 from prolip.training.step import TrainModule
+
+
+class RankState(TypedDict):
+    """What a checkpoint holds of each rank."""
+
+    batches: Mapping[str, object]
+    """Position in the data; see `BatchStream.state_dict`."""
+    rng: str
+    """State of torch's global generator, hexadecimal."""
+
+
+class RunState(TypedDict):
+    """What a checkpoint holds once; the fields of `TrainState` with these names."""
+
+    skipped_steps: int
+    best: float | None
+    best_of: list[str | int | None]
 
 
 @dataclass(kw_only=True)
@@ -45,7 +62,7 @@ class TrainState:
     step: int = 0
     skipped_steps: int = 0
     best: float | None = None
-    best_of: list[Any]
+    best_of: list[str | int | None]
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name. They are not copies: a checkpoint is loaded by writing to them."""
@@ -61,8 +78,12 @@ class TrainState:
         """What this rank puts into a checkpoint of the current step. The tensors are not copies."""
         # Exact resume needs all that later steps depend on: tensors, the position in the data, torch's generator. The
         # learning rate, masking and the order of the data are functions of the step and the seed.
-        rank_state = {"batches": self.batches.state_dict(), "rng": checkpointing.get_rng_state()}
-        run_state = {"skipped_steps": self.skipped_steps, "best": self.best, "best_of": self.best_of}
+        rank_state: RankState = {"batches": self.batches.state_dict(), "rng": checkpointing.get_rng_state()}
+        run_state: RunState = {
+            "skipped_steps": self.skipped_steps,
+            "best": self.best,
+            "best_of": self.best_of,
+        }
         return CheckpointContent(
             step=self.step, tensors=self.tensors(), rank_state=rank_state, run_state=run_state
         )
@@ -78,10 +99,10 @@ class TrainState:
         Raises:
             ValueError: The checkpoint is damaged or doesn't fit the model.
         """
-        rank_state = checkpointing.load_checkpoint(path, self.tensors())
+        rank_state = cast(RankState, checkpointing.load_checkpoint(path, self.tensors()))
         metadata = checkpointing.read_metadata(path)
         try:
-            self.step, run_state = metadata["step"], metadata["state"]
+            self.step, run_state = metadata["step"], cast(RunState, metadata["state"])
             self.skipped_steps = run_state["skipped_steps"]
             self.best = run_state["best"] if run_state["best_of"] == self.best_of else None
             self.batches.load_state_dict(rank_state["batches"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,7 +126,11 @@ class Trainer:
     """
 
     def __init__(
-        self, config: TrainConfig, folder: Path, device: torch.device, data: list[dict[str, Any]]
+        self,
+        config: TrainConfig,
+        folder: Path,
+        device: torch.device,
+        data: Sequence[run_folder.DataDescription],
     ) -> None:
         self.config, self.folder, self.device, self.data = config, folder, device, data
         model = make_model(config.model, config.seed)
@@ -475,7 +479,7 @@ def _warn_of_generated_defaults(config: TrainConfig) -> None:
         )
 
 
-def _redact_config(config: TrainConfig) -> dict[str, Any]:
+def _redact_config(config: TrainConfig) -> Mapping[str, object]:
     """The config as nested dicts for other services: data sources without passwords and signatures."""
     data = replace(config.data, source=tuple(map(redact_secrets, config.data.source)))
     stages = tuple(

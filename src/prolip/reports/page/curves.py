@@ -71,7 +71,7 @@ def build_section(run: TrainingRun) -> PageSection | None:
     return PageSection(id="training", title="Training curves", intro=intro, blocks=figures_with_data)
 
 
-def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
+def get_points(lines: Sequence[Mapping[str, float | None]], key: str) -> Points:
     """Collect the points of a curve. Values that are not finite can't be plotted and are skipped.
 
     Args:
@@ -82,9 +82,9 @@ def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
         (samples, value) of each line that has both.
     """
     return [
-        (line["samples"], line[key])
+        (samples, value)
         for line in lines
-        if line.get("samples") is not None and is_finite(line.get(key))
+        if (samples := line.get("samples")) is not None and is_finite(value := line.get(key))
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from prolip.files import read_json
 from prolip.model.prolip import ProLIP
@@ -26,7 +27,7 @@ class TrainedSource(NamedTuple):
 class TrainingRun:
     """A finished training run.
 
-    metrics:  lines of metrics.jsonl that hold numbers, in order; empty if there are none.
+    metrics:  lines of metrics.jsonl that hold numbers, in order; empty if there are none. None: NaN or infinity.
     data:     training sources with their fingerprints.
     command:  words of the command of the first start; empty if unknown.
     """
@@ -34,7 +35,7 @@ class TrainingRun:
     folder: Path
     config: TrainConfig
     model: ProLIP
-    metrics: tuple[dict[str, Any], ...]
+    metrics: tuple[Mapping[str, float | None], ...]
     data: tuple[TrainedSource, ...]
     command: tuple[str, ...]
 
@@ -56,24 +57,24 @@ class TrainingRun:
     @property
     def num_samples(self) -> int:
         """Number of samples seen, according to the metrics, else to the config."""
-        logged = [line["samples"] for line in self.metrics if line.get("samples")]
+        logged = [samples for line in self.metrics if (samples := line.get("samples"))]
         return int(logged[-1]) if logged else self.config.steps * self.config.batch_size
 
     @property
     def seconds(self) -> float | None:
         """Seconds spent in training steps, from the samples and rates of the metrics; None if the metrics have none."""
         lines = [
-            line
+            (samples, rate)
             for line in self.metrics
-            if line.get("samples")
-            and line.get("samples_per_second")
-            and is_finite(line["samples_per_second"])
+            if (samples := line.get("samples"))
+            and (rate := line.get("samples_per_second"))
+            and is_finite(rate)
         ]
         # each line covers the samples since the line before, at its rate
-        starts = [0.0, *(line["samples"] for line in lines[:-1])]
+        starts = [0.0, *(samples for samples, _ in lines[:-1])]
         durations = [
-            max(0.0, line["samples"] - start) / line["samples_per_second"]
-            for line, start in zip(lines, starts, strict=False)  # without lines there is still one start
+            max(0.0, samples - start) / rate
+            for (samples, rate), start in zip(lines, starts, strict=False)  # no lines: still one start
         ]
         return sum(durations) if durations else None
 
@@ -87,7 +88,7 @@ class TrainingRun:
         return tuple(ends)
 
 
-def is_finite(value: float | None) -> bool:
+def is_finite(value: float | None) -> TypeGuard[float]:
     """Whether a value is a finite number.
 
     Args:
@@ -126,7 +127,7 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
         folder=folder,
         config=read_config(folder),
         model=load(folder, device=device).eval(),
-        metrics=tuple(line for line in _read_metric_lines(folder) if "message" not in line),
+        metrics=tuple(_read_numbers(folder)),
         data=tuple(
             TrainedSource(entry["source"], entry["fingerprint"])
             for entry in read_json(folder / CONFIG).get("data") or ()
@@ -141,6 +142,8 @@ def _read_first_command(folder: Path) -> tuple[str, ...]:
     return tuple(sessions[0]["command"]) if sessions else ()
 
 
-def _read_metric_lines(folder: Path) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl; [] if the file is missing."""
-    return read_metrics(folder) if (folder / METRICS_FILE).is_file() else []
+def _read_numbers(folder: Path) -> Iterator[Mapping[str, float | None]]:
+    """Lines of metrics.jsonl that hold numbers, not a message; none if the file is missing."""
+    for line in read_metrics(folder) if (folder / METRICS_FILE).is_file() else ():
+        if "message" not in line:
+            yield {name: value for name, value in line.items() if not isinstance(value, str)}
