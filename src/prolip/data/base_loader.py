@@ -70,7 +70,7 @@ class BaseLoader(ABC):
         """Batches of an epoch on this rank."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the position and all settings that determine the sequence of batches, as values that JSON can hold."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class BaseLoader(ABC):
     def close(self) -> None:
         """End the workers (they also end with the loader). Iterating again starts new ones."""
 
-    def _make_state(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_state(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The state to save: `settings`, which determine the stream, then epoch, position and error counts."""
         return {
             **settings,

@@ -246,7 +246,7 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
         OSError: If a hub id can't be downloaded.
     """
     if isinstance(tokenizer, Tokenizer):
-        return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_tower_settings(model)))
+        return Tokenizer(tokenizer.copy_backend(), _fit_tower(tokenizer.config, model))
     path = Path(tokenizer)
     folder = path if path.exists() else hub.fetch_tokenizer(str(tokenizer))
     backend = None
@@ -263,10 +263,12 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
     return Tokenizer(backend, _add_mask_id(model.config.text.tokenizer, backend, folder))
 
 
-def _get_tower_settings(model: ProLIP) -> dict[str, Any]:
-    """Settings of a tokenizer that the text tower fixes: vocab_size, context_length and pad_to."""
-    config = model.config.text.tokenizer
-    return {"vocab_size": config.vocab_size, "context_length": config.context_length, "pad_to": config.pad_to}
+def _fit_tower(config: TokenizerConfig, model: ProLIP) -> TokenizerConfig:
+    """The config with the settings that the text tower fixes: vocab_size, context_length and pad_to."""
+    tower = model.config.text.tokenizer
+    return replace(
+        config, vocab_size=tower.vocab_size, context_length=tower.context_length, pad_to=tower.pad_to
+    )
 
 
 def _add_mask_id(config: TokenizerConfig, backend: Any, path: Path) -> TokenizerConfig:
