@@ -55,6 +55,20 @@ def test_point_query_is_certain_and_copies_count_once(tmp_path):
     assert (found.uncertainty, found.uncertainty_quantile, found.equally_good) == (None, None, 1), (
         "copies are one"
     )
+    assert found.copies == 1
+
+
+def test_copies_are_the_items_with_the_embedding_of_the_first(tmp_path):
+    wider = Gaussian(IMAGES.mean[:1], IMAGES.log_var[:1] + 1)  # the same mean, but farther by CSD
+    rounded = Gaussian(IMAGES.mean[:1] + 1e-7, IMAGES.log_var[:1])
+    items = Gaussian.cat([IMAGES[[0, 0, 1, 2]], rounded, wider])
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", items, parts=1)])
+    query = Gaussian(IMAGES.mean[:1], torch.full_like(IMAGES.mean[:1], -9.0))
+    (hits,) = search_gaussians(database, query, SearchConfig(k=6))
+    found = compute_confidence(database, query[0], hits, "text")
+    assert (found.copies, found.equally_good, found.compared) == (2, 1, 6)
+    (first,) = search_gaussians(database, query, SearchConfig(k=1))
+    assert compute_confidence(database, query[0], first, "text").copies == 0
 
 
 def test_equally_good_count_grows_with_query_uncertainty(database):
@@ -83,23 +97,39 @@ def test_compute_confidence_values(database):
     )
 
 
+def make_confidence(**values):
+    defaults = {
+        "query_modality": "text", "uncertainty": 0.5, "uncertainty_quantile": None, "match": None, "equally_good": 1,
+        "copies": 0, "compared": 200,
+    }  # fmt: skip
+    return SearchConfidence(**defaults | values)
+
+
 def test_confidence_describe():
-    general = SearchConfidence(0.5, 0.944, 0.12, 197, 200).describe()
+    general = make_confidence(uncertainty_quantile=0.944, match=0.12, equally_good=197).describe()
     assert general[:2] == [
         "match probability of the first result: 12.0%",
-        "uncertainty of the query: 0.5, above 94.4% of its modality in the database",
+        "uncertainty of the query: 0.5, higher than that of 94.4 % of the texts in the database",
     ]
     assert "197 of the 200 nearest results" in general[2]
-    assert "all 200 nearest results" in SearchConfidence(0.5, None, None, 200, 200).describe()[1]
-    assert (
-        SearchConfidence(0.5, None, None, 4, 200).describe()[1]
-        == "4 results are about as good as the nearest"
-    )
-    assert "clearly nearer" in SearchConfidence(0.5, None, None, 1, 200).describe()[1]
-    assert SearchConfidence(None, None, None, 1, 200).describe() == []
-    assert len(SearchConfidence(0.5, None, None, 1, 1).describe()) == 1, (
-        "a single result is nearer than no other"
-    )
+    assert "all 200 nearest results" in make_confidence(equally_good=200).describe()[1]
+    assert make_confidence(equally_good=4).describe()[1] == "4 results are about as good as the nearest"
+    assert "nearest result is clearly nearer" in make_confidence().describe()[1]
+    assert make_confidence(uncertainty=None).describe() == []
+    assert len(make_confidence(compared=1).describe()) == 1, "a single result is nearer than no other"
+
+
+def test_confidence_describes_copies_as_the_table_shows_them():
+    alone = make_confidence(copies=2, compared=3).describe()
+    assert alone[1:] == ["2 other results are identical to the nearest"], "none is nearer than the others"
+    some = make_confidence(copies=1).describe()
+    assert some[1:] == [
+        "1 other result is identical to the nearest",
+        "both are clearly nearer than the others",
+    ]
+    good = make_confidence(copies=2, equally_good=3).describe()
+    assert good[2] == "5 results are about as good as the nearest"
+    assert "all 200 nearest" in make_confidence(copies=20, equally_good=180).describe()[2]
 
 
 def test_compute_confidence_without_hits(database):

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import prolip
@@ -15,7 +17,8 @@ from prolip.retrieval.confidence import COMPARED
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
-from prolip.retrieval.response import load_database_model, search_with_confidence, show
+from prolip.retrieval.query import search_gaussians
+from prolip.retrieval.response import load_database_model, search, search_with_confidence, show
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 DATA = "scenes:simple,size=48,length=120"
@@ -124,6 +127,62 @@ def test_show_prints_hits_and_confidence(respond, capsys):
     assert "[bold]a [red] thing: 2 texts" in out, "markup in a query is printed as text"
     assert "inclusion" in out
     assert "match" not in out, "of two texts there is no match probability"
+
+
+def test_show_prints_paths(tmp_path, monkeypatch, capsys):
+    z = make_gaussians(4)
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
+    found = search_with_confidence(database, "x", z[:1], "text")
+    show(found)
+    assert not {"path", "url"} & set(capsys.readouterr().out.split()), "there is neither a path nor a URL"
+
+    def show_with(paths, urls):
+        items = found.hits.items.drop_columns(["path", "url"])
+        for name, values in (("path", paths), ("url", urls)):
+            items = items.append_column(name, pa.array(values, pa.string()))
+        show(replace(found, hits=replace(found.hits, items=items)))
+        return capsys.readouterr().out.split()
+
+    monkeypatch.chdir(tmp_path)
+    urls = [f"http://h/{n}" for n in range(4)]
+    words = show_with([str(tmp_path / "pics" / "a.png"), "/elsewhere/b.png", None, None], [*urls[:3], None])
+    assert {"path", "pics/a.png", "/elsewhere/b.png", "http://h/2"} <= set(words)
+    assert "http://h/0" not in words, "the path says where the image is"
+    assert {"url", *urls} <= set(show_with([None] * 4, urls))
+
+
+def test_functions_take_the_location_of_a_database(database, model):
+    location, query = database.uri, model.embed_texts("a red circle")
+    for place in (location, Path(location)):
+        assert load_database_model(place).config == model.config
+        (hits,) = search_gaussians(place, query, SearchConfig(k=3, modality="image"))
+        response = search_with_confidence(place, "a red circle", query, "text", SearchConfig(k=3))
+        assert hits.column("id") == response.hits.column("id")
+    with pytest.raises(TypeError, match="Database or its location, not int"):
+        search_gaussians(3, query)
+
+
+def test_search_refuses_several_queries(database):
+    with pytest.raises(TypeError, match=r"one text .* not list: .*search_gaussians"):
+        search(database, ["a red circle", "a thing"])
+
+
+def test_search_refuses_a_loaded_model(database, model):
+    with pytest.raises(TypeError, match="search_gaussians"):
+        search(database, "a red circle", model=model)
+
+
+def test_search_warns_of_a_text_that_names_a_file(database, tmp_path, monkeypatch, caplog):
+    (tmp_path / "red.png").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert search(database, "red.png", k=1).query_modality == "text"
+    (record,) = caplog.records
+    assert "--image red.png" in record.getMessage()
+    assert "pathlib.Path('red.png')" in record.getMessage()
+    caplog.clear()
+    for text in ("a red circle", "a" * 5000, "a \0 thing"):
+        search(database, text, k=1)
+    assert not caplog.records
 
 
 def test_response_without_hits(respond, capsys):

@@ -16,8 +16,10 @@ from prolip.retrieval.index.database import Database
 from prolip.retrieval.response import SearchResponse
 from prolip.storage.folders import open_storage
 
-ERROR_WIDTH, ERROR_LINES = 26, 4
-"""Characters per line and number of lines of an error below an image."""
+NOTE_WIDTH, NOTE_LINES = 26, 4
+"""Characters per line and number of lines of a location or an error below an image."""
+MAX_LOCATION = 60
+"""Characters of a location: of a longer one the end is shown, which has the file name."""
 
 
 def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> list[Path]:
@@ -38,7 +40,8 @@ def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> 
         ValueError: There are no hits.
     """
     images = _HitImages(database)
-    items = [_make_sheet_item(images, row, response) for row in response.hits.to_dicts()]
+    found = zip(response.hits.to_dicts(), response.hits.locations, strict=True)
+    items = [_make_sheet_item(images, row, location, response) for row, location in found]
     if not items:
         raise ValueError(
             f"{out}: the search found nothing, so a sheet would be empty. Relax the search, or search without a sheet"
@@ -66,8 +69,10 @@ class _HitImages:
         return self.open_originals(row["origin"]).read(row)
 
 
-def _make_sheet_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
-    """Make the item of one hit: its image (a gray square if it can't be read), caption or id, and scores as notes."""
+def _make_sheet_item(
+    images: _HitImages, row: dict[str, Any], location: str | None, response: SearchResponse
+) -> SheetItem:
+    """Make the item of one hit: its image (a gray square if it can't be read), caption or id, scores, and location."""
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]
     if response.is_cross_modal and "match" in row:  # the probability of a match is one of an image and a text
         notes.append(f"match {row['match']:.1%}")
@@ -76,5 +81,13 @@ def _make_sheet_item(images: _HitImages, row: dict[str, Any], response: SearchRe
         image = images.read(row)
     except READ_ERRORS as error:
         image = PLACEHOLDER
-        notes += wrap_text(f"no image: {error}", ERROR_WIDTH, ERROR_LINES)
+        notes += wrap_text(f"no image: {error}", NOTE_WIDTH, NOTE_LINES)
+    else:  # an error has the location already
+        notes += [] if location is None else _wrap_location(location)
     return SheetItem(image=image, caption=row["caption"] or row["id"], notes=tuple(notes))
+
+
+def _wrap_location(location: str) -> list[str]:
+    """Break a location into lines; of a long one only the end."""
+    end = location if len(location) <= MAX_LOCATION else f"…{location[1 - MAX_LOCATION :]}"
+    return wrap_text(end, NOTE_WIDTH, NOTE_LINES)

@@ -25,26 +25,35 @@ GENERAL_COUNT = 10
 """From this many equally good items on, the query counts as general."""
 COMPARED = 100
 """How many nearest items should be compared with the first."""
+COPY_TOLERANCE = 1e-5
+"""How far the means (by any dimension) and the CSDs of copies may be apart: copies that were embedded in batches of
+different sizes differ by rounding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchConfidence:
     """How sure a search is of its first result.
 
     Attributes:
+        query_modality: Modality of the query.
         uncertainty: Trace of the query's covariance; None: the query is a point, of a model without uncertainty.
         uncertainty_quantile: Fraction of the database's rows of the query's modality that are more certain; None:
             the database has no quantiles of it, or the query is a point.
         match: Probability that the first item matches the query; None: the model has none, or both have the same
             modality.
-        equally_good: Number of items that are as good as the first, itself included, among the `compared` nearest.
+        equally_good: Number of items that are as good as the first, itself included but not its copies, among the
+            `compared` nearest.
+        copies: Number of items with the same mean and the same CSD as the first, itself not included, among the
+            `compared` nearest.
         compared: Number of nearest items that were compared with the first.
     """
 
+    query_modality: Modality
     uncertainty: float | None
     uncertainty_quantile: float | None
     match: float | None
     equally_good: int
+    copies: int
     compared: int
 
     @property
@@ -61,20 +70,30 @@ class SearchConfidence:
             comparison = (
                 ""
                 if self.uncertainty_quantile is None
-                else f", above {self.uncertainty_quantile:.1%} of its modality in the database"
+                else f", higher than that of {100 * self.uncertainty_quantile:.1f} % of the {self.query_modality}s in "
+                "the database"
             )
             lines.append(f"uncertainty of the query: {self.uncertainty:.4g}{comparison}")
+        if self.copies:
+            others = "1 other result is" if self.copies == 1 else f"{self.copies} other results are"
+            lines.append(f"{others} identical to the nearest")
+        return lines + self._describe_others()
+
+    def _describe_others(self) -> list[str]:
+        """Describe how the nearest result, with its copies, compares with the others: a sentence, or none."""
+        num_good = self.equally_good + self.copies
         if self.is_general:
-            count = "all" if self.equally_good == self.compared else f"{self.equally_good} of the"
-            lines.append(
+            count = "all" if num_good == self.compared else f"{num_good} of the"
+            return [
                 f"the query is general: {count} {self.compared} nearest results are about as good as the nearest; "
                 "a more specific query narrows them down"
-            )
-        elif self.equally_good > 1:
-            lines.append(f"{self.equally_good} results are about as good as the nearest")
-        elif self.compared > 1 and self.uncertainty is not None:
-            lines.append("the nearest result is clearly nearer than the others")
-        return lines
+            ]
+        if self.equally_good > 1:
+            return [f"{num_good} results are about as good as the nearest"]
+        if self.compared > num_good and self.uncertainty is not None:
+            nearest = {0: "the nearest result is", 1: "both are"}.get(self.copies, "all of these are")
+            return [f"{nearest} clearly nearer than the others"]
+        return []
 
 
 def compute_confidence(
@@ -96,10 +115,12 @@ def compute_confidence(
     is_cross_modal = len(hits) > 0 and hits.column("modality")[0] != modality
     quantile = fraction_below(np.array(quantiles), uncertainty) if quantiles and uncertainty else None
     return SearchConfidence(
+        query_modality=modality,
         uncertainty=uncertainty or None,
         uncertainty_quantile=quantile,
         match=float(hits.match[0]) if hits.match is not None and is_cross_modal else None,
         equally_good=_count_equally_good(query, hits),
+        copies=_count_copies(hits),
         compared=len(hits),
     )
 
@@ -127,9 +148,21 @@ def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarr
 def _count_equally_good(query: Gaussian, hits: SearchHits) -> int:
     """Count the hits that are as good as the first, itself included; 0 without hits.
 
-    Hits with the same mean as the first are copies of it. They don't make a query general, so they are not counted.
+    Hits with the same mean as the first don't make a query general, so they are not counted.
     """
     if not len(hits):
         return 0
-    is_other = np.any(hits.mean != hits.mean[:1], axis=1)
+    is_other = ~_has_mean_of_first(hits)
     return 1 + int(np.count_nonzero(is_other & (probability_nearer_than_first(query, hits) >= EQUALLY_GOOD)))
+
+
+def _count_copies(hits: SearchHits) -> int:
+    """Count the hits with the same mean and CSD as the first, itself not included; 0 without hits."""
+    is_copy = _has_mean_of_first(hits) & (np.abs(hits.csd - hits.csd[:1]) <= COPY_TOLERANCE)
+    return max(int(np.count_nonzero(is_copy)) - 1, 0)
+
+
+def _has_mean_of_first(hits: SearchHits) -> np.ndarray:
+    """Whether each of n hits has the mean of the first one, but for rounding: bool (n,)."""
+    is_same: np.ndarray = np.all(np.abs(hits.mean - hits.mean[:1]) <= COPY_TOLERANCE, axis=1)
+    return is_same

@@ -37,13 +37,14 @@ class SearchConfig:
     k: int = 20
     """Number of results."""
     rank_by: RankBy = "csd"
-    """csd: closed-form sampled distance. cosine: of the means. match: ranked by CSD, as match probabilities."""
+    """csd: expected squared distance. cosine: of the means. match: ranked as csd, shown as match probability."""
     where: str | None = None
     """SQL condition on the columns of the database, such as "uncertainty < 0.4 AND caption LIKE '%star%'"."""
     modality: Modality | None = None
     """Modality of the results. None: images if there are any, else texts."""
     max_uncertainty: float | None = None
-    """Quantile: 0.9 excludes the most uncertain tenth of the images, and of the texts."""
+    """Quantile of the uncertainty, from 0 to 1, not a value of it: 0.9 excludes the most uncertain tenth of the images,
+    and of the texts. To exclude by value: where "uncertainty < 0.4"."""
     rerank: InclusionMeasure | None = None
     """Sort the nearest items by how much the query includes them."""
     only_included: bool = False
@@ -58,7 +59,12 @@ class SearchConfig:
     """Number of nearest items that are reranked. None: ten per result, at least 200."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is impossible, or two options exclude each other."""
+        """Raise ValueError if a value is impossible or two options exclude each other, TypeError for a loaded model."""
+        if hasattr(self.model, "embed_texts"):
+            raise TypeError(
+                "model must be the location of a model, not a model. To search with a loaded model, call "
+                "search_gaussians(database, model.embed_texts(texts)) or search_with_confidence of prolip.retrieval"
+            )
         require_field_types(self)
         require_positive_int(self.k, "k", maximum=MAX_RESULTS)
         if self.max_uncertainty is not None:

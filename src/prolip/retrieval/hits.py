@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,12 @@ class SearchHits:
         """
         return list(self.items[name].to_pylist())
 
+    @property
+    def locations(self) -> list[str | None]:
+        """n locations of images, for people: the path, relative to the working directory if below it; or the URL."""
+        paths, urls = self.column("path"), self.column("url")
+        return [url if path is None else _shorten_path(path) for path, url in zip(paths, urls, strict=True)]
+
     def argsort(self, key: np.ndarray) -> np.ndarray:
         """Compute the indices that sort the hits by a key.
 
@@ -95,6 +102,11 @@ class SearchHits:
         columns = {name: values.tolist() for name, values in scores.items() if values is not None}
         columns |= {name: self.column(name) for name in self.items.column_names}  # none is named like a score
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _shorten_path(path: str) -> str:
+    """The path relative to the working directory if it is below it, else as it is."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def score_items(

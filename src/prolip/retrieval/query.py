@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
-from prolip.retrieval.index.database import Database, Distance
+from prolip.retrieval.index.database import Database, Distance, open_database
 from prolip.retrieval.index.exact import ROUNDING, find_nearest_exact, split_by_query
 from prolip.retrieval.index.quantiles import value_at_fraction
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
@@ -26,7 +27,11 @@ HALF_ROUNDING = 1e-3
 
 
 def search_gaussians(
-    database: Database, queries: Gaussian, config: SearchConfig | None = None, *, null: Gaussian | None = None
+    database: str | Path | Database,
+    queries: Gaussian,
+    config: SearchConfig | None = None,
+    *,
+    null: Gaussian | None = None,
 ) -> list[SearchHits]:
     """Find the k best items for each query, compared in float64.
 
@@ -34,7 +39,7 @@ def search_gaussians(
     that are nearest by CSD. `SearchHits.method` describes what was done.
 
     Args:
-        database: What `prolip index` wrote.
+        database: What `prolip index` wrote, or its location.
         queries: (Q, D), of the database's model.
         config: What to search for. Without a modality both are searched; model and device are not used.
         null: (1, D), the embedding of "", which includes everything a little. If it is given, only those candidates
@@ -46,7 +51,7 @@ def search_gaussians(
     Raises:
         ValueError: The queries don't fit the database, a filter is invalid, or the database lacks what is needed.
     """
-    config = SearchConfig() if config is None else config
+    database, config = open_database(database), SearchConfig() if config is None else config
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
     condition = _make_condition(database, config)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from prolip.choices import Modality
@@ -18,9 +20,11 @@ from prolip.model.prolip import ProLIP
 from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_confidence
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
-from prolip.retrieval.index.database import Database
+from prolip.retrieval.index.database import Database, open_database
 from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
+
+log = logging.getLogger("prolip.retrieval")
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,11 @@ def search(
         The hits, best first, and the confidence.
 
     Raises:
+        TypeError: `query` is something else, such as a list of texts.
         ValueError: The model can't be loaded or is another one, or the database lacks what the config asks for.
     """
-    opened = database if isinstance(database, Database) else Database.open(database)
+    _check_query(query)
+    opened = open_database(database)
     model = load_database_model(opened, config.model, config.device)
     z = model.embed_texts(query) if isinstance(query, str) else model.embed_images(query)
     name = "image" if isinstance(query, Image.Image) else str(query)
@@ -93,11 +99,29 @@ def search(
     )
 
 
-def load_database_model(database: Database, name: str | None = None, device: str | None = None) -> ProLIP:
+def _check_query(query: object) -> None:
+    """Raise TypeError if a query is no text or image, and warn if a text is the name of a file."""
+    if not isinstance(query, str | Path | Image.Image):
+        raise TypeError(
+            "query must be one text (str), or one image (a pathlib.Path or a PIL image), not "
+            f"{type(query).__name__}: call search once per query, or search for many together with "
+            "search_gaussians(database, model.embed_texts(texts)), where model is load_database_model(database)"
+        )
+    if isinstance(query, str) and os.path.isfile(query):
+        log.warning(
+            "%s is searched as a text, but it is the name of a file. To search by image, write --image %s, or in "
+            "Python pathlib.Path(%r).",
+            query, query, query,
+        )  # fmt: skip
+
+
+def load_database_model(
+    database: str | Path | Database, name: str | None = None, device: str | None = None
+) -> ProLIP:
     """Load the model that embedded the items of a database.
 
     Args:
-        database: What `prolip index` wrote.
+        database: What `prolip index` wrote, or its location.
         name: Where the model is now; None: where it was when the items were embedded.
         device: cpu, cuda, ...; None: a GPU if there is one.
 
@@ -107,6 +131,7 @@ def load_database_model(database: Database, name: str | None = None, device: str
     Raises:
         ValueError: The model can't be loaded, or is another one.
     """
+    database = open_database(database)
     header = database.header
     try:
         model = load(name or header.model, device=device).eval()
@@ -125,7 +150,7 @@ def load_database_model(database: Database, name: str | None = None, device: str
 
 
 def search_with_confidence(
-    database: Database,
+    database: str | Path | Database,
     name: str,
     query: Gaussian,
     query_modality: Modality,
@@ -136,7 +161,7 @@ def search_with_confidence(
     """Search for one query, and compute how sure the search is.
 
     Args:
-        database: What `prolip index` wrote.
+        database: What `prolip index` wrote, or its location.
         name: The query as it is printed: a text, or the path of an image.
         query: (1, D).
         query_modality: image or text.
@@ -149,7 +174,7 @@ def search_with_confidence(
     Raises:
         ValueError: `query` is not one embedding, or `search_gaussians` can't do what the config asks for.
     """
-    config = SearchConfig() if config is None else config
+    database, config = open_database(database), SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
     config = replace(config, modality=config.modality or _default_modality(database))
@@ -189,23 +214,26 @@ def show(response: SearchResponse) -> None:
     from prolip.console import make_console, make_table, printable
 
     hits, scores = response.hits, _get_scores(response)
+    texts = {"id": hits.column("id"), "caption": hits.column("caption")}
+    if any(hits.locations):
+        texts["path" if any(hits.column("path")) else "url"] = hits.locations
     table = make_table(
         f"{printable(response.query)}: {len(hits)} {response.target_modality}s",
-        ["", "id", "caption"],
+        ["", *texts],
         [*scores, "uncertainty"],
         caption=f"search: {hits.method}",
     )
-    rows = zip(hits.column("id"), hits.column("caption"), *scores.values(), hits.uncertainty, strict=True)
-    for rank, (item_id, caption, *values) in enumerate(rows, start=1):
-        numbers = (f"{value:.4g}" for value in values)
-        table.add_row(str(rank), printable(item_id), printable(caption or "-"), *numbers)
+    numbers = [[f"{value:.4g}" for value in values] for values in (*scores.values(), hits.uncertainty)]
+    cells = [[printable(text or "-") for text in column] for column in texts.values()]
+    for rank, row in enumerate(zip(*cells, *numbers, strict=True), start=1):
+        table.add_row(str(rank), *row)
     console = make_console()
     console.print(table)
     for line in response.confidence.describe():
         console.print(line)
 
 
-def _get_scores(response: SearchResponse) -> dict[str, Any]:
+def _get_scores(response: SearchResponse) -> dict[str, np.ndarray]:
     """Get the scores that are shown for the n hits, (n,) each, by name; `match` only between image and text."""
     hits = response.hits
     scores = {"csd": hits.csd, "cosine": hits.cosine}

@@ -393,6 +393,26 @@ class Database:
         return next((kind for kind, name in INDEX_CLASSES.items() if name in index_types), "none")
 
 
+def open_database(database: str | Path | Database) -> Database:
+    """Open a database, unless it is open already.
+
+    Args:
+        database: A database, or what `Database.open` takes.
+
+    Returns:
+        The open database.
+
+    Raises:
+        TypeError: It is something else.
+        FileNotFoundError, ValueError: As `Database.open`.
+    """
+    if isinstance(database, Database):
+        return database
+    if not isinstance(database, str | Path):
+        raise TypeError(f"database must be a Database or its location, not {type(database).__name__}")
+    return Database.open(database)
+
+
 def has_database(uri: str | Path) -> bool:
     """Whether `prolip index` wrote a database here.
 
