@@ -124,6 +124,15 @@ def test_a_held_out_check_changes_nothing_but_what_it_says(plain, tmp_path):
     assert prolip.load(folder / "best", device="cpu").device.type == "cpu"
 
 
+def test_a_line_of_held_out_metrics_alone_has_its_samples(tmp_path):
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=3)
+    quiet = LogConfig(every_steps=8, display="none", tensorboard=False)
+    lines = read_metrics(trainer.train(nano(tmp_path / "run", held_out=check, log=quiet)))
+    assert [(line["step"], line["samples"], "loss" in line) for line in lines] == [
+        (3, 96, False), (6, 192, False), (8, 256, True),
+    ]  # fmt: skip
+
+
 def test_the_smallest_can_be_the_best(tmp_path):
     check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=2)
     choice = CheckpointConfig(best_metric="held_out/image_uncertainty", best_mode="min")

@@ -150,7 +150,6 @@ class TrainLogger:
         values = compute_step_metrics(record, output.terms.weights, self._module)
         values |= compute_uncertainty_metrics(output.images, output.texts, self._module)
         values["lr"] = compute_learning_rate(step - 1, self._config.steps, self._config.optimizer)
-        values["samples"] = float(step * self._config.batch_size)
         values |= self.timer.read_and_reset(self._config.batch_size)
         values["peak_memory"] = get_peak_memory(self._device)
         if self._monitor.skipped_steps:
@@ -162,7 +161,8 @@ class TrainLogger:
         self._write_messages(step, self._diagnostics.check(values))
         self._display.update(step, values)
         if self._writer is not None:
-            self._writer.write(step, values)
+            # On every line, also one of held-out metrics alone: samples are the horizontal axis of all curves.
+            self._writer.write(step, values | {"samples": float(step * self._config.batch_size)})
 
     def _write_messages(self, step: int, messages: Sequence[str]) -> None:
         """Show and write warnings, one line each. Runs on rank 0."""
