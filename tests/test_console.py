@@ -8,6 +8,7 @@ from prolip.console import (
     format_duration,
     format_number,
     format_percent,
+    format_size,
     make_console,
     make_table,
     print_tables,
@@ -71,6 +72,14 @@ def test_describe_bad_samples_is_none_without_any():
 )
 def test_format_duration(seconds, text):
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 kB"), (1, "1 kB"), (43_210, "44 kB"), (1e6, "1.0 MB"), (1.25e9, "1,250.0 MB")],
+)
+def test_format_size(num_bytes, text):
+    assert format_size(num_bytes) == text
 
 
 def test_sparkline_scales_values_to_eight_levels():

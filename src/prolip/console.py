@@ -154,6 +154,18 @@ def format_duration(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
 
 
+def format_size(num_bytes: float) -> str:
+    """Format the size of files: "12 kB", "3.4 MB", "1,234.5 MB".
+
+    Args:
+        num_bytes: The size.
+
+    Returns:
+        The text; below a megabyte in kB, rounded up.
+    """
+    return f"{math.ceil(num_bytes / 1e3)} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:,.1f} MB"
+
+
 def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
     """Draw values as text, one character each.
 

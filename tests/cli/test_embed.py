@@ -1,6 +1,7 @@
 """`prolip embed`: what it writes and prints."""
 
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,8 @@ def test_embed_prints_json(model, tmp_path, capsys):
          "image", "--variances", "trace", "--precision", "float16", "--json"]
     )  # fmt: skip
     printed = json.loads(capsys.readouterr().out)
+    main(["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "one"), "--model", model])
+    assert re.search(r" in 1 part, [1-9]\d* kB$", capsys.readouterr().out.strip())
     assert printed["rows"] == printed["samples"] == 5
     assert printed["bad"] == {}
     header = EmbeddingDataset.open(tmp_path / "o").header

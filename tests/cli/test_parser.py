@@ -132,6 +132,47 @@ def test_flags_of_all_commands_have_one_type():
     assert {flag: kinds for flag, kinds in found.items() if len(kinds) > 1} == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("embed --output x", "--out"),
+        ("search --topk 3", "-k or --k"),
+        ("search --top-k=3", "-k or --k"),
+        ("filter --output-dir x", "--out"),
+        ("embed --outfile x", "--out"),
+        ("search --max 0.9", "--max-uncertainty"),
+    ],
+)
+def test_a_flag_of_another_program_gets_ours(words, suggested):
+    name, *rest = words.split()
+    with pytest.raises(ValueError, match=rf"did you mean {suggested}\?"):
+        run_command(COMMANDS[name], f"prolip {name}", rest)
+
+
+@pytest.mark.parametrize("word", ["--zzz", "--", "--no"])
+def test_a_flag_like_no_other_gets_the_help(word):
+    with pytest.raises(ValueError, match="prolip search --help-all lists the options"):
+        run_command(COMMANDS["search"], "prolip search", ["db", word])
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("search", "[OPTIONS] DB [TEXT]"),
+        ("index", "[OPTIONS] EMBEDDINGS ..."),
+        ("traverse", "[OPTIONS] IMAGE ..."),
+    ],
+)
+def test_help_tells_required_from_optional_positionals(name, usage, capsys):
+    with pytest.raises(SystemExit):
+        run_command(COMMANDS[name], f"prolip {name}", ["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(usage)
+    positionals = "\n".join(lines).partition("positional arguments")[2].partition("-h, --help")[0]
+    assert positionals.count("(required)") == 1
+    assert "default" not in positionals
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_misspelt_flag_of_any_command_gets_its_name(name):
     for option in iter_flat_options(COMMANDS[name]):

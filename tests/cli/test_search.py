@@ -45,6 +45,35 @@ def test_search_prints_a_table_and_confidence(folder, capsys):
     assert "match probability of the first" in out
 
 
+def test_search_prints_paths_of_image_files(tmp_path, monkeypatch, capsys):
+    (tmp_path / "pics").mkdir()
+    for color in ("red", "blue"):
+        Image.new("RGB", (48, 48), color).save(tmp_path / "pics" / f"{color}.png")
+    index(embed("scenes-tiny", tmp_path / "pics", tmp_path / "e", modality="image"), tmp_path / "db")
+    monkeypatch.chdir(tmp_path)
+    prolip("search", "db", "--image", "pics/red.png")
+    lines = capsys.readouterr().out.splitlines()
+    (first,) = (line for line in lines if "pics/red.png" in line and " 1 " in line)
+    assert str(tmp_path) not in first
+    assert any("pics/blue.png" in line for line in lines)
+
+
+def test_search_for_the_name_of_a_file_warns(folder, tmp_path, monkeypatch, caplog):
+    (tmp_path / "red.png").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    prolip("search", folder / "db", "red.png", "-k", "1")
+    assert "--image red.png" in caplog.text
+
+
+def test_search_help_explains_scores_and_quantiles(capsys):
+    with pytest.raises(SystemExit):
+        prolip("search", "--help")
+    text = " ".join(capsys.readouterr().out.replace("│", "").split())
+    assert "csd: expected squared distance." in text
+    assert "match: ranked as csd, shown as match probability." in text
+    assert "Quantile of the uncertainty, from 0 to 1, not a value of it" in text
+
+
 def test_search_passes_all_options(folder, capsys):
     prolip(
         "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "index > 5", "--modality",

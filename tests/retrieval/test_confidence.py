@@ -127,6 +127,7 @@ def test_confidence_describes_copies_as_the_table_shows_them():
         "1 other result is identical to the nearest",
         "both are clearly nearer than the others",
     ]
+    assert make_confidence(copies=2).describe()[2] == "all 3 are clearly nearer than the others"
     good = make_confidence(copies=2, equally_good=3).describe()
     assert good[2] == "5 results are about as good as the nearest"
     assert "all 200 nearest" in make_confidence(copies=20, equally_good=180).describe()[2]

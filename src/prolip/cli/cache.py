@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prolip.cli.options import Json
+from prolip.console import format_size
 
 if TYPE_CHECKING:
     from prolip.embeddings.cache import CacheEntry, EmbeddingCache
@@ -79,7 +80,7 @@ def _print_cache(cache: EmbeddingCache, removed: list[CacheEntry] | None, as_jso
 
 def _format_size(entries: list[CacheEntry]) -> str:
     """The size of data sets, with a unit."""
-    return f"{sum(entry.size for entry in entries) / 1e6:,.1f} MB"
+    return format_size(sum(entry.size for entry in entries))
 
 
 def _describe_data(entry: CacheEntry) -> str:

@@ -7,6 +7,7 @@ import sys
 from tyro.conf import Positional
 
 from prolip.cli.options import Data, Json, Model, print_json
+from prolip.console import format_size
 from prolip.embeddings.config import EmbedConfig
 
 
@@ -25,7 +26,8 @@ def embed(data: Positional[Data], model: Model, out: str, config: EmbedConfig, a
     if as_json:
         print_json(summary)
         return
-    print(f"{out}: {summary.rows:,} embeddings in {summary.parts:,} parts, {summary.megabytes:,.1f} MB")
+    parts = "1 part" if summary.parts == 1 else f"{summary.parts:,} parts"
+    print(f"{out}: {summary.rows:,} embeddings in {parts}, {format_size(1e6 * summary.megabytes)}")
     if summary.bad:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary.bad.items())
         print(

@@ -25,6 +25,11 @@ Commands = Mapping[str, Callable[..., None]]
 HELP_WORDS = ("-h", "--help", "--help-all")
 WIDTH = 100
 """Columns of the list of commands."""
+SYNONYMS = {
+    "topk": "k", "top-k": "k", "limit": "k", "output": "out", "output-dir": "out", "steps": "samples",
+    "max-steps": "samples", "epochs": "samples", "num-epochs": "samples", "max-epochs": "samples",
+}  # fmt: skip
+"""Names that other programs give to options, and ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +176,21 @@ def _require_known_flags(command: Callable[..., None], prog: str, args: list[str
     for word in args:
         flag = word.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in known:
-            hint = suggest(flag, known) or f"{prog} --help-all lists the options"
+            hint = _suggest_flag(flag, known) or f"{prog} --help-all lists the options"
             raise ValueError(f"no option {flag} of {prog}: {hint}")
+
+
+def _suggest_flag(flag: str, known: list[str]) -> str:
+    """Suggest what a flag may mean: by its synonym, by its spelling, or by a common beginning; "" if nothing fits."""
+    word = flag.strip("-")
+    name = SYNONYMS.get(word)
+    if f"--{name}" in known:
+        return f"did you mean {f'-{name} or --{name}' if f'-{name}' in known else f'--{name}'}?"
+    if hint := suggest(flag, known):
+        return hint
+    names = [other for other in known if len(other.strip("-")) > 1]
+    related = [other for other in names if word.startswith(other.strip("-")) or other.startswith(flag)]
+    return f"did you mean {' or '.join(related[:2])}?" if related and word else ""
 
 
 def _make_struct(info: StructTypeInfo, hide_advanced: bool) -> StructConstructorSpec | None:
@@ -192,6 +210,8 @@ def _make_struct(info: StructTypeInfo, hide_advanced: bool) -> StructConstructor
             hint = Annotated[hint, arg(help_behavior_hint=""), FlagCreatePairsOff]
         elif default in (None, (), ""):
             hint = Annotated[hint, arg(help_behavior_hint="")]
+        elif default is MISSING and get_origin(_strip_annotations(hint)) in (tuple, list):
+            hint = Annotated[hint, arg(help_behavior_hint="(required)")]  # tyro takes () for the default
         if len(option.name) == 1:
             hint = Annotated[hint, arg(aliases=[f"-{option.name}"])]  # -k beside --k
         if metavar := _make_tuple_metavar(option.hint):

@@ -13,7 +13,7 @@ from prolip.retrieval.config import IndexConfig, SearchConfig
 
 
 def index(
-    embeddings: Annotated[Positional[tuple[str, ...]], arg(metavar="EMBEDDINGS")],
+    embeddings: Annotated[Positional[tuple[str, ...]], arg(metavar="EMBEDDINGS ...")],
     out: str,
     config: IndexConfig,
     as_json: Json = False,
@@ -40,7 +40,7 @@ def index(
 def search(
     database: Annotated[Positional[str], arg(metavar="DB")],
     config: SearchConfig,
-    text: Annotated[Positional[str | None], arg(metavar="TEXT")] = None,
+    text: Annotated[Positional[str | None], arg(metavar="[TEXT]")] = None,
     image: Path | None = None,
     sheet: Path | None = None,
     as_json: Json = False,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import arg
 
-from prolip.cli.parser import iter_options
+from prolip.cli.parser import SYNONYMS, iter_options
 from prolip.configs import union_members
 from prolip.training.config import TrainConfig
 from prolip.training.overrides import (
@@ -121,9 +121,9 @@ def _spell_for_tyro(words: Sequence[str], hints: Mapping[str, Any], prog: str) -
     while rest:
         word, equals, value = rest.pop(0).partition("=")
         if not word.startswith("--"):
-            raise _make_word_error(word + equals + value, hints)
+            raise _make_word_error(word + equals + value, hints, prog)
         key, is_negated = _find_key(word, hints, prog)
-        values = [value] if equals else _pop_values(rest, hints, key)
+        values = [value] if equals else _pop_values(rest, hints, key, prog)
         _require_no_value_of_boolean(key, values or rest[:1], hints)
         if hints[key] == bool | None:
             values = values or [str(not is_negated)]
@@ -149,10 +149,10 @@ def _find_key(flag: str, hints: Mapping[str, Any], prog: str) -> tuple[str, bool
     positive_key = section + dot + name.removeprefix("no_")
     if positive_key != key and bool in union_members(hints.get(positive_key)):
         return positive_key, True
-    raise ValueError(f"no option {flag} of {prog}: {_suggest(key, '', hints)}")
+    raise ValueError(f"no option {flag} of {prog}: {_suggest(key, '', hints, prog)}")
 
 
-def _pop_values(words: list[str], hints: Mapping[str, Any], key: str) -> list[str]:
+def _pop_values(words: list[str], hints: Mapping[str, Any], key: str, prog: str) -> list[str]:
     """Remove the values of a key from the front of `words`, which is changed, and return them.
 
     Raises:
@@ -166,32 +166,32 @@ def _pop_values(words: list[str], hints: Mapping[str, Any], key: str) -> list[st
             break
         match = KEY_VALUE.fullmatch(words[0])
         if match and takes_several_values(hint) and match[1].replace("-", "_") in hints:
-            raise _make_word_error(words[0], hints)
+            raise _make_word_error(words[0], hints, prog)
         values.append(words.pop(0))
     return values
 
 
-def _make_word_error(word: str, hints: Mapping[str, Any]) -> ValueError:
+def _make_word_error(word: str, hints: Mapping[str, Any], prog: str) -> ValueError:
     """Make the error for a word that is neither a flag nor the value of one; for key=value it names the flag."""
     match = KEY_VALUE.fullmatch(word)
     if not match:
         return ValueError(f"{word!r} belongs to no option: write --option value")
     key, value = match[1].replace("-", "_"), match[2]
     if key not in hints:
-        return ValueError(f"{word}: options are flags; {_suggest(key, value, hints)}")
+        return ValueError(f"{word}: options are flags; {_suggest(key, value, hints, prog)}")
     return ValueError(f"{word}: options are flags; write {_format_flag(key, value, hints[key])}")
 
 
-def _suggest(key: str, value: str, hints: Mapping[str, Any]) -> str:
+def _suggest(key: str, value: str, hints: Mapping[str, Any], prog: str) -> str:
     """The end of a message about a key that doesn't exist: similar flags, with a value if there is one."""
     if is_missing_stage(key, list(hints)):
         return "this recipe has no initial stages; stages are added in a recipe file"
-    similar = [_format_flag(name, value, hints[name]) for name in find_similar_keys(key, list(hints))]
-    return (
-        f"did you mean {' or '.join(similar)}?"
-        if similar
-        else "prolip train RECIPE --help-all lists the options"
-    )
+    synonym = SYNONYMS.get(key.replace("_", "-"), "")
+    if synonym == "samples":  # without the value, which is a number of something else
+        return "did you mean --samples? The length of a run is counted in samples"
+    names = [synonym] if synonym in hints else find_similar_keys(key, list(hints))
+    similar = [_format_flag(name, value, hints[name]) for name in names]
+    return f"did you mean {' or '.join(similar)}?" if similar else f"{prog} --help-all lists the options"
 
 
 def _format_flag(key: str, value: str, hint: Any) -> str:

@@ -15,7 +15,7 @@ from prolip.retrieval.config import TraverseConfig
 
 
 def traverse(
-    images: Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE")],
+    images: Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE ...")],
     captions: str,
     model: Model,
     config: TraverseConfig,

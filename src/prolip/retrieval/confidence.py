@@ -91,7 +91,7 @@ class SearchConfidence:
         if self.equally_good > 1:
             return [f"{num_good} results are about as good as the nearest"]
         if self.compared > num_good and self.uncertainty is not None:
-            nearest = {0: "the nearest result is", 1: "both are"}.get(self.copies, "all of these are")
+            nearest = {0: "the nearest result is", 1: "both are"}.get(self.copies, f"all {num_good} are")
             return [f"{nearest} clearly nearer than the others"]
         return []
 

@@ -218,7 +218,7 @@ def show(response: SearchResponse) -> None:
     if any(hits.locations):
         texts["path" if any(hits.column("path")) else "url"] = hits.locations
     table = make_table(
-        f"{printable(response.query)}: {len(hits)} {response.target_modality}s",
+        f"{printable(response.query)}: {len(hits)} {response.target_modality}{'' if len(hits) == 1 else 's'}",
         ["", *texts],
         [*scores, "uncertainty"],
         caption=f"search: {hits.method}",
