@@ -105,6 +105,11 @@ def test_takes_config_refuses_other_fields(fields, error, message):
         resize("a", "b", **fields)
 
 
+def test_takes_config_refuses_two_configs():
+    with pytest.raises(TypeError, match="two configs"):
+        resize("a", "b", Sizes(keep=1), config=Sizes(keep=0.5))
+
+
 class Resizer:
     @takes_config(Sizes).constructor
     def __init__(self, data, config):

@@ -137,6 +137,8 @@ class takes_config(Generic[ConfigT, FieldsP]):  # noqa: N801 (a decorator)
         @functools.wraps(function)
         def call(*arguments: Any, config: Any = None, **values: Any) -> Any:
             if len(arguments) > len(names):
+                if config is not None:
+                    raise TypeError(f"{name}() got two configs: pass one")
                 *arguments, config = arguments  # type: ignore[assignment]
             leading_values = {key: values.pop(key) for key in names if key in values}
             if config is None:

@@ -277,3 +277,13 @@ def test_size_of_the_environment_is_checked_before_any_work(cache, monkeypatch):
     monkeypatch.setenv("PROLIP_CACHE_SIZE", "lots")
     with pytest.raises(ValueError, match=r"PROLIP_CACHE_SIZE .* 'lots'"), cache.open(NAMES[0], IMAGES):
         pytest.fail("opened")
+
+
+def test_cache_in_a_place_without_folders_is_not_locked(monkeypatch, tmp_path):
+    """/proc answers mkdir with ENOENT, always."""
+
+    def fail(*_args, **_options):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(cache_module.Path, "mkdir", fail)
+    assert cache_module._open_lock(tmp_path / "x") is None

@@ -47,6 +47,10 @@ def test_header_write_and_read(tmp_path):
             "modality 'sounds' is not one of",
         ),
         (HEADER.to_json().replace('"dim"', '"dims"'), r"unknown keys \['dims'\]"),
+        (
+            HEADER.to_json().replace(f'"parts": {HEADER.parts}', '"parts": "1"'),
+            "parts must be a whole number",
+        ),
         ("[" * 100_000, "not JSON"),
     ],
 )

@@ -284,3 +284,18 @@ def test_open_embedder(nano, shards, tmp_path):
     assert isinstance(found, PrecomputedEmbedder)
     assert (found.batch_size, found.identity) == (5, embedder.identity)
     assert isinstance(found.with_model(nano), Embedder)
+
+
+def test_open_embedder_refuses_a_model_that_did_not_make_the_embeddings(nano, shards, tmp_path):
+    """Also if nothing has to be embedded: the result would be recorded under the wrong model."""
+    nano.save_pretrained(tmp_path / "model")
+    run(str(tmp_path / "model"), shards, tmp_path / "out")
+    embeddings = (str(tmp_path / "out"),)
+    assert open_embedder(EmbedderConfig(embeddings=embeddings, model=str(tmp_path / "model"), device="cpu"))
+    with torch.no_grad():
+        nano.image.positions.add_(0.1)
+    nano.save_pretrained(tmp_path / "other")
+    with pytest.raises(ValueError, match="can't be compared"):
+        open_embedder(EmbedderConfig(embeddings=embeddings, model=str(tmp_path / "other"), device="cpu"))
+    with pytest.raises(ValueError, match="nothere"):
+        open_embedder(EmbedderConfig(embeddings=embeddings, model=str(tmp_path / "nothere")))

@@ -65,6 +65,12 @@ def test_result_writes_null_for_nonfinite_numbers(toy):
         ({"rows": [{"level": 0, "mean": "x"}]}, "mean.*'x'"),
         ({"by_kind": {"blur": [True]}}, "by_kind"),
         ({"extra": 1}, "extra"),
+        ({"version": True}, "version True"),
+        ({"n": -5}, "-5"),
+        ({"n": 10**400}, "toy.json: n"),
+        ({"top1": {"value": 5.0, "n": 8, "low": 0.1, "high": 5.0}}, "5.0"),
+        ({"top1": {"value": math.nan, "n": 8, "low": 0.1, "high": 0.9}}, "toy.json: top1: value"),
+        ({"top1": {"value": "x", "n": 8, "low": 0.1, "high": 0.9}}, "toy.json: value.*'x'"),
     ],
 )
 def test_result_refuses_a_changed_file(toy, changes, message):

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from prolip.storage import SCHEMES, Address, is_remote, parse_address, redact_secrets, resolve_local_path
+from prolip.storage import (
+    SCHEMES,
+    Address,
+    is_remote,
+    open_storage,
+    parse_address,
+    redact_passwords,
+    redact_secrets,
+    require_local_folder,
+    resolve_local_path,
+)
 from prolip.storage.addresses import SYNONYMS
 
 
@@ -128,3 +138,27 @@ def test_address_shows_no_secrets():
 def test_redact_secrets(url, shown):
     assert redact_secrets(url) == shown
     assert redact_secrets(shown) == shown
+
+
+@pytest.mark.parametrize("text", ["", "s3://user:PW@bucket/x", str(Path("s3://user:PW@bucket/x"))])
+def test_require_local_folder_refuses_addresses_and_nothing(text):
+    with pytest.raises(ValueError, match=r"^--out (is empty|must be a folder on this machine)") as info:
+        require_local_folder(text, "--out")
+    assert "PW" not in str(info.value)
+
+
+@pytest.mark.parametrize("text", [".", "runs/a", "/tmp/x", "C:/x", "a:b"])
+def test_require_local_folder_accepts_paths(text):
+    require_local_folder(text, "--out")
+
+
+def test_redact_passwords_leaves_other_words():
+    message = "--tokenizer=words.json: there is no file https://me:PW@host/x?token=abc"
+    assert (
+        redact_passwords(message) == "--tokenizer=words.json: there is no file https://***@host/x?token=abc"
+    )
+
+
+def test_open_storage_refuses_an_empty_path():
+    with pytest.raises(ValueError, match="empty"):
+        open_storage("")

@@ -143,7 +143,9 @@ def reported_errors(prog: str) -> Iterator[None]:
     except _user_error_types() as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
-        print(f"{prog}: {error}", file=sys.stderr)
+        from prolip.storage import redact_passwords
+
+        print(f"{prog}: {redact_passwords(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prog}: stopped", file=sys.stderr)

@@ -77,6 +77,9 @@ class CliEvaluationOptions:
                 / (make_folder_name(data) + suffix)
             )
         else:
+            from prolip.storage import require_local_folder
+
+            require_local_folder(str(self.out), "--out")
             folder = self.out.expanduser()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +107,11 @@ class CliEvaluationOptions:
         from prolip.console import print_tables
         from prolip.extras import MissingExtraError
         from prolip.files import write_json
+        from prolip.storage import redact_secrets
 
         content = {
             "command": result.task,
-            "arguments": list(command_line),
+            "arguments": [redact_secrets(word) if "://" in word else word for word in command_line],
             "model": self.get_model_name(),
             "prolip": version("prolip"),
             "result": result.to_dict(),

@@ -35,6 +35,8 @@ DEFAULT_SIZE = "20 GB"
 """Largest size of the cache, unless PROLIP_CACHE_SIZE or an argument gives another."""
 SIZE_VARIABLE = "PROLIP_CACHE_SIZE"
 LOCK_FILE = ".lock"
+LOCK_TRIES = 100
+"""How often a data set is locked anew because another process has just removed it."""
 DATASET_NAME = re.compile(r"(texts-)?[0-9a-f]{16}")
 """Names of the folders of data sets. Nothing else in the folder of a cache is ever removed."""
 MODEL_NAME = re.compile(r"[0-9a-f]{16}")
@@ -294,11 +296,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _open_lock(folder: Path) -> BinaryIO | None:
     """The open and locked lock file of a data set; None if it can't be created. Waits while the folder is removed."""
-    while True:
+    for _ in range(LOCK_TRIES):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = open(folder / LOCK_FILE, "ab")  # noqa: SIM115 (the caller closes it)
-        except FileNotFoundError:  # removed between the two calls
+        except FileNotFoundError:  # removed between the two calls, or a place without folders such as /proc
             continue
         except OSError:
             return None
@@ -310,6 +312,7 @@ def _open_lock(folder: Path) -> BinaryIO | None:
                 os.utime(folder / LOCK_FILE)
                 return file
         file.close()
+    return None
 
 
 def _remove(entry: CacheEntry) -> bool:

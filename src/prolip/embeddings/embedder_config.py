@@ -41,6 +41,10 @@ class EmbedderConfig:
         require_positive_int(self.batch_size, "batch_size")
         require_positive_int(self.text_batch_size, "text_batch_size")
         require_fraction(self.max_bad_fraction, "max_bad_fraction")
+        if self.cache is not None:
+            from prolip.storage import require_local_folder
+
+            require_local_folder(self.cache, "cache")
 
     def get_cache_folder(self) -> Path | None:
         """The folder of the cache; None: nothing is cached."""

@@ -6,11 +6,10 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from prolip.checks import require_choice
 from prolip.choices import Modality, Precision, Variances
-from prolip.configs import build_dataclass, require_literals
+from prolip.configs import build_dataclass, require_field_types
 from prolip.storage.folders import Storage, open_storage
 
 VERSION = 3
@@ -64,9 +63,7 @@ class DatasetHeader:
     transform: str | None = None
 
     def __post_init__(self) -> None:
-        require_literals(self)
-        if self.modality is not None:
-            require_choice(self.modality, get_args(Modality), "modality")
+        require_field_types(self)
 
     def to_json(self) -> str:
         """One line of JSON, as it is stored in every part."""

@@ -248,10 +248,14 @@ def open_embedder(config: EmbedderConfig) -> BaseEmbedder:
         A `PrecomputedEmbedder` if `config.embeddings` names data sets, else an `Embedder` with the model.
 
     Raises:
-        ValueError, OSError: There is neither, or it can't be loaded.
+        ValueError, OSError: There is neither, or it can't be loaded, or the embeddings are of another model.
     """
     if config.embeddings:
-        return PrecomputedEmbedder.open(*config.embeddings, config=config)
+        embedder = PrecomputedEmbedder.open(*config.embeddings, config=config)
+        if config.model is not None:
+            # Even if nothing is missing in the embeddings: results record this model.
+            embedder.require_model("the comparison of --model with --embeddings")
+        return embedder
     if config.model is None:
         raise ValueError(
             "Give a model with --model, or with --embeddings what prolip embed wrote. For example: --model scenes-tiny"

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Z_95 = 1.959963984540054
 """97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
 
+MAX_NUMBER = 1e300
+"""Numbers of a result are below it: a larger one, or one that is not finite, is a damaged file."""
+
 RESULT_TYPES: dict[str, str] = {
     "background": "prolip.evaluation.background:BackgroundResult",
     "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
@@ -47,6 +50,14 @@ class Proportion:
     """Lower end of the interval."""
     high: float
     """Upper end of the interval."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the numbers can't be those of a proportion."""
+        numbers = (self.value, self.low, self.high)
+        if all(isinstance(number, int | float) for number in numbers) and not (
+            0 <= self.low <= self.value <= self.high <= 1
+        ):
+            raise ValueError(f"{self.value} with the interval {self.low} to {self.high} is no proportion")
 
     @classmethod
     def from_mean(cls, value: float, n: int) -> Self:
@@ -193,14 +204,20 @@ class Result:
         kind = cls if hasattr(cls, "task") else _import_result_type(values["task"], name)
         if values["task"] != kind.task:
             raise ValueError(f"{name} is a result of {values['task']}, not of {kind.task}")
-        if values.get("version") != kind.version:
+        if type(values.get("version")) is not int or values["version"] != kind.version:
             raise ValueError(
-                f"{name} has version {values.get('version')} of the result of {kind.task}, but this prolip reads "
+                f"{name} has version {values.get('version')!r} of the result of {kind.task}, but this prolip reads "
                 f"version {kind.version}. Run `prolip evaluate {kind.task}` again."
             )
         rest = {key: value for key, value in values.items() if key not in ("task", "version")}
+        _require_numbers(rest, name)
         result: Self = build_dataclass(kind, rest, name)
-        check_field_types(result)
+        try:
+            check_field_types(result)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        if result.n < 0 or result.num_bad < 0:
+            raise ValueError(f"{name}: n and num_bad must be at least 0, not {result.n} and {result.num_bad}")
         return result
 
 
@@ -228,6 +245,18 @@ def read_results(folder: str | Path) -> dict[str, Result]:
             result = Result.from_dict(read_json(path).get("result"), str(path))
             results[result.task] = result
     return results
+
+
+def _require_numbers(value: object, name: str) -> None:
+    """Raise ValueError if a number of a JSON value is not finite, or too large for any count or metric."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            _require_numbers(member, f"{name}: {key}")
+    elif isinstance(value, list):
+        for member in value:
+            _require_numbers(member, name)
+    elif isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
+        raise ValueError(f"{name} has a number that no evaluation can give")
 
 
 def _import_result_type(task: str, name: str) -> type[Any]:

@@ -5,7 +5,9 @@ from prolip.storage.addresses import (
     Address,
     is_remote,
     parse_address,
+    redact_passwords,
     redact_secrets,
+    require_local_folder,
     resolve_local_path,
 )
 from prolip.storage.folders import LocalStorage, ObjectStorage, Storage, open_storage
@@ -23,6 +25,8 @@ __all__ = [
     "open_storage",
     "open_stream",
     "parse_address",
+    "redact_passwords",
     "redact_secrets",
+    "require_local_folder",
     "resolve_local_path",
 ]

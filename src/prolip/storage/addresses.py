@@ -181,6 +181,33 @@ def redact_secrets(text: str) -> str:
     return text
 
 
+def redact_passwords(text: str) -> str:
+    """Replace user:password@ in the addresses of a message by ***@. Anything else, such as key=value, stays.
+
+    Args:
+        text: a message.
+
+    Returns:
+        The message without passwords of addresses.
+    """
+    pattern, replacement = SECRETS[0]
+    return pattern.sub(replacement, text)
+
+
+def require_local_folder(text: str, name: str) -> None:
+    """Raise ValueError if the name of a folder is empty or the address of an object store.
+
+    Args:
+        text: What the user wrote. `Path` joins the slashes of an address: s3:/bucket is one, too.
+        name: Name of the option, for the message.
+    """
+    if not text:
+        raise ValueError(f"{name} is empty. For the current folder, write .")
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        # Only the scheme: the rest may hold a password, which can't be found once the slashes are joined.
+        raise ValueError(f"{name} must be a folder on this machine, not an address ({scheme[0]}/...)")
+
+
 def _require_use(text: str, scheme: str, use: Use) -> None:
     """Raise ValueError unless the scheme is known and can be used for this."""
     usable = [name for name, uses in SCHEMES.items() if use in uses]

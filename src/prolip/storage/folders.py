@@ -148,6 +148,8 @@ def open_storage(location: str | Path | Storage) -> Storage:
     """
     if isinstance(location, Storage):
         return location
+    if str(location) == "":
+        raise ValueError("The path of a folder is empty. For the current folder, write .")
     address = parse_address(location, "folder")
     if address.scheme != "file":
         return ObjectStorage(address)
