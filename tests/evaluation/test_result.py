@@ -33,6 +33,12 @@ class ToyResult(Result):
     rows: tuple[Row, ...] = ()
     by_kind: dict[str, tuple[float, ...]]
 
+    def tables(self):
+        return [
+            make_table("first", ["a"], rows=[["[x] is text"]]),
+            make_table("second", ["b"], rows=[["long enough"]]),
+        ]
+
 
 @pytest.fixture
 def toy(monkeypatch):
@@ -88,12 +94,7 @@ def test_result_of_an_unknown_task_names_the_known_ones(toy):
         Result.from_dict({"task": "else", "version": 1})
 
 
-def test_table_is_the_text_of_all_tables(toy, monkeypatch):
-    tables = [
-        make_table("first", ["a"], rows=[["[x] is text"]]),
-        make_table("second", ["b"], rows=[["long enough"]]),
-    ]
-    monkeypatch.setattr(ToyResult, "tables", lambda self: tables, raising=False)
+def test_table_is_the_text_of_all_tables(toy):
     lines = toy.table().splitlines()
     assert [line.strip() for line in lines if line.strip() in ("first", "second")] == ["first", "second"]
     assert any("[x]" in line for line in lines)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,7 +43,8 @@ class CliEvaluationOptions:
 
         return open_embedder(self.embedder)
 
-    def get_model_name(self) -> str:
+    @cached_property
+    def model_name(self) -> str:
         """The model of the command line, or the one that the embeddings were made with; ValueError without both."""
         if self.embedder.model is not None:
             return self.embedder.model
@@ -73,7 +75,7 @@ class CliEvaluationOptions:
             folder = (
                 Path("runs")
                 / "evaluate"
-                / make_folder_name(self.get_model_name())
+                / make_folder_name(self.model_name)
                 / (make_folder_name(data) + suffix)
             )
         else:
@@ -112,7 +114,7 @@ class CliEvaluationOptions:
         content = {
             "command": result.task,
             "arguments": [redact_secrets(word) if "://" in word else word for word in command_line],
-            "model": self.get_model_name(),
+            "model": self.model_name,
             "prolip": version("prolip"),
             "result": result.to_dict(),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -135,7 +136,7 @@ def get_value(estimate: Proportion | Mean | None) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(ABC):
     """What an evaluation found. Subclasses add their numbers; fractions are from 0 to 1, None is undefined.
 
     Subclasses set `task` and `version`, are listed in `RESULT_TYPES`, and hold only str, int, float, bool, None,
@@ -154,9 +155,9 @@ class Result:
     num_bad: int = 0
     """Bad samples, which were skipped."""
 
+    @abstractmethod
     def tables(self) -> list[Table]:
         """Tables for a terminal."""
-        raise NotImplementedError
 
     def table(self) -> str:
         """All tables as text, as `prolip evaluate` prints them."""

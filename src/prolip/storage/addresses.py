@@ -51,8 +51,10 @@ SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jw
 """Names of parameters and variables whose value may be secret."""
 AZURE_CONTAINER = r"(?![^/:@\s'\"]+@[\w-]+\.(?:dfs|blob)\.core\.windows\.net)"
 """Not before az://container@account.dfs.core.windows.net, which has no password."""
+PASSWORD = re.compile(rf"(?<=://){AZURE_CONTAINER}[^/@\s'\"]+@")
+"""user:password@ of https://user:password@host."""
 SECRETS = [
-    (re.compile(rf"(?<=://){AZURE_CONTAINER}[^/@\s'\"]+@"), "***@"),  # https://user:password@host
+    (PASSWORD, "***@"),
     (re.compile(rf"([?&][^=&\s]*{SECRET_NAME}[^=&\s]*=)[^&\s'\"]*", re.IGNORECASE), r"\1***"),
     (re.compile(r"([?&][^=&\s]+=)[^&\s'\"]{33,}"), r"\1***"),  # long: not a number or name of a shard
     (re.compile(rf"(\b\w*{SECRET_NAME}\w*=)(?!\*)[^&\s'\"]+", re.IGNORECASE), r"\1***"),  # TOKEN=... command
@@ -190,8 +192,18 @@ def redact_passwords(text: str) -> str:
     Returns:
         The message without passwords of addresses.
     """
-    pattern, replacement = SECRETS[0]
-    return pattern.sub(replacement, text)
+    return PASSWORD.sub("***@", text)
+
+
+def require_path(text: str, name: str) -> None:
+    """Raise ValueError if a path is empty: `Path` would take it for the current folder.
+
+    Args:
+        text: What the user wrote.
+        name: Name of the option or argument, for the message.
+    """
+    if not text:
+        raise ValueError(f"{name} is empty. For the current folder, write .")
 
 
 def require_local_folder(text: str, name: str) -> None:
@@ -201,8 +213,7 @@ def require_local_folder(text: str, name: str) -> None:
         text: What the user wrote. `Path` joins the slashes of an address: s3:/bucket is one, too.
         name: Name of the option, for the message.
     """
-    if not text:
-        raise ValueError(f"{name} is empty. For the current folder, write .")
+    require_path(text, name)
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         # Only the scheme: the rest may hold a password, which can't be found once the slashes are joined.
         raise ValueError(f"{name} must be a folder on this machine, not an address ({scheme[0]}/...)")

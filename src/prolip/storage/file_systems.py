@@ -58,7 +58,7 @@ def to_arrow_file_system(file_system: Any) -> Any:
 
 @lru_cache(maxsize=32)
 def _make_file_system(process_id: int, scheme: str, bucket: str, account: str) -> Any:
-    """`open_file_system` without the cache; the process id only tells forks apart."""
+    """`open_file_system` without the cache; the process id only distinguishes forks."""
     import fsspec
 
     if scheme == "memory":

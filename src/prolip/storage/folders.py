@@ -12,7 +12,7 @@ from typing import Any
 
 from prolip.extras import import_extra
 from prolip.files import atomic_write, remove_temporary_files
-from prolip.storage.addresses import Address, parse_address
+from prolip.storage.addresses import Address, parse_address, require_path
 from prolip.storage.file_systems import open_file_system, to_arrow_file_system
 
 
@@ -148,8 +148,7 @@ def open_storage(location: str | Path | Storage) -> Storage:
     """
     if isinstance(location, Storage):
         return location
-    if str(location) == "":
-        raise ValueError("The path of a folder is empty. For the current folder, write .")
+    require_path(str(location), "The path of a folder")
     address = parse_address(location, "folder")
     if address.scheme != "file":
         return ObjectStorage(address)
