@@ -92,7 +92,7 @@ def read_cells(folders: Sequence[Path]) -> list[Cell]:
 
     Returns:
         The cells. All seeds of a variant at a scale have one recipe: the current one if there are cells of it, else
-        that of the first cell. Cells of other recipes are left out, so that an old cell doesn't hide a new one.
+        that of the first cell. Cells of other recipes are skipped, so that an old cell doesn't hide a new one.
     """
     cells = [cell for path in _iter_files(folders) if (cell := read_cell(path)) is not None]
     fingerprints: dict[tuple[str, str], str] = {}  # the recipe that is used, by (scale, variant)

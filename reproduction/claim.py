@@ -45,7 +45,7 @@ class Claim:
         variant: Variant of the recipe.
         rival: Another variant at the same scale; the effect is then that of `variant` minus that of the rival.
         rival_observe: Observation of a cell of the rival; None: as `observe`.
-        controls: Quantities that are printed beside it.
+        controls: Quantities that are printed next to it.
     """
 
     id: str

@@ -86,7 +86,7 @@ def _embed_masked_images(model: ProLIP, embedded: EmbeddedScenes) -> Gaussian:
 
 
 def _measure_general_captions(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str, Any]:
-    """`measure_inclusion` of captions in more general ones; captions that can't be generalized are left out."""
+    """`measure_inclusion` of captions in more general ones; captions that can't be generalized are skipped."""
     draws = RandomDraws(embedded.source.seed, GENERAL_STREAM)
     generalized = [(row, generalize(caption.meaning, draws)) for row, caption in enumerate(embedded.captions)]
     general = {row: meaning for row, meaning in generalized if meaning is not None}

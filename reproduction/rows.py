@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _ObservedCells:
-    """Cells of one variant and the observation of each; cells without the observed number are left out."""
+    """Cells of one variant and the observation of each; cells without the observed number are skipped."""
 
     cells: Sequence[Cell] = ()
     observations: Sequence[Observation] = ()

@@ -15,7 +15,7 @@ from tests.reports.page.parsed_page import ParsedPage
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Scenes with classes, and a fresh small model beside them."""
+    """Scenes with classes, and a fresh small model."""
     write_dataset(tmp_path / "scenes", SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
     create("nano", make_tokenizer()).save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)

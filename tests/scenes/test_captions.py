@@ -152,7 +152,7 @@ def test_description_states_every_relation():
 
 
 def stated_attributes(pattern):
-    """What an exact pattern tells, by the names of EXACT_ATTRIBUTES."""
+    """What an exact pattern states, by the names of EXACT_ATTRIBUTES."""
     shape = "family" if pattern.shape in FAMILIES else "shape"
     stated = {
         shape: pattern.shape,

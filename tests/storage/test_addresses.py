@@ -147,7 +147,7 @@ def test_require_local_folder_refuses_addresses_and_nothing(text):
     assert "PW" not in str(info.value)
 
 
-@pytest.mark.parametrize("text", [".", "runs/a", "/tmp/x", "C:/x", "a:b"])
+@pytest.mark.parametrize("text", [".", "runs/a", "/data/x", "C:/x", "a:b"])
 def test_require_local_folder_accepts_paths(text):
     require_local_folder(text, "--out")
 

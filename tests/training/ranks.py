@@ -1,4 +1,4 @@
-"""For tests of the step: a small batch and its twins, the loss of both written out, and processes to share them."""
+"""For tests of the step: a small batch and its masked views, the loss of both written out, processes to share them."""
 
 import gc
 import math
@@ -73,7 +73,7 @@ def whole_batch(rows=ROWS):
     return Batch(pixels=pixels, token_ids=ids, captions=names, keys=names, sample_indices=torch.arange(rows))
 
 
-def whole_twins(batch, image_rows, text_rows, texts=None):
+def whole_masked_views(batch, image_rows, text_rows, texts=None):
     """Twins that see four patches, and every third token as a mask."""
     generator = torch.Generator().manual_seed(3)
     image_rows, text_rows = torch.tensor(image_rows), torch.tensor(text_rows)
@@ -87,8 +87,8 @@ def whole_twins(batch, image_rows, text_rows, texts=None):
     )  # fmt: skip
 
 
-def share_of(batch, twins, rank, world):
-    """A rank's rows and twins, its texts cut to their longest, as a loader does."""
+def share_of(batch, masked_views, rank, world):
+    """A rank's rows and masked views, its texts cut to their longest, as a loader does."""
     each = len(batch) // world
     start, stop = rank * each, (rank + 1) * each
     ids = batch.token_ids[start:stop]
@@ -97,11 +97,13 @@ def share_of(batch, twins, rank, world):
         pixels=batch.pixels[start:stop], token_ids=ids[:, :width], captions=batch.captions[start:stop],
         keys=batch.keys[start:stop], sample_indices=batch.sample_indices[start:stop],
     )  # fmt: skip
-    images, texts = ((rows >= start) & (rows < stop) for rows in (twins.image_rows, twins.text_rows))
+    images, texts = (
+        (rows >= start) & (rows < stop) for rows in (masked_views.image_rows, masked_views.text_rows)
+    )
     return own, MaskedViews(
-        image_rows=twins.image_rows[images] - start, patch_indices=twins.patch_indices[images],
-        text_rows=twins.text_rows[texts] - start, masked_ids=twins.masked_ids[texts][:, :width],
-        total_images=twins.total_images, total_texts=twins.total_texts,
+        image_rows=masked_views.image_rows[images] - start, patch_indices=masked_views.patch_indices[images],
+        text_rows=masked_views.text_rows[texts] - start, masked_ids=masked_views.masked_ids[texts][:, :width],
+        total_images=masked_views.total_images, total_texts=masked_views.total_texts,
     )  # fmt: skip
 
 
@@ -121,7 +123,7 @@ def kl(z):
     return 0.5 * (z.log_var.exp() + z.mean**2 - 1 - z.log_var).mean()
 
 
-def written_out(module, objective, batch, twins):
+def written_out(module, objective, batch, masked_views):
     """Terms of the whole batch's loss (unweighted), and their weighted sum: Eq. 2, 6, 7, one process, no parts."""
     model = module.model
     pixels = normalize(batch.pixels, model.config.image.preprocessing)
@@ -157,12 +159,14 @@ def written_out(module, objective, batch, twins):
         weights["inclusion"] = objective.inclusion
     if objective.masked:
         masked = (
-            model.encode_image(pixels[twins.image_rows], twins.patch_indices),
-            model.encode_text(twins.masked_ids),
+            model.encode_image(pixels[masked_views.image_rows], masked_views.patch_indices),
+            model.encode_text(masked_views.masked_ids),
         )
-        terms["masked_images"] = sure_of_inclusion(images[twins.image_rows], masked[0], c, eps)
-        found = len(twins.text_rows) / twins.total_texts  # what has no twin counts as nothing lost
-        terms["masked_texts"] = found * sure_of_inclusion(texts[twins.text_rows], masked[1], c, eps)
+        terms["masked_images"] = sure_of_inclusion(images[masked_views.image_rows], masked[0], c, eps)
+        found = (
+            len(masked_views.text_rows) / masked_views.total_texts
+        )  # what has no twin counts as nothing lost
+        terms["masked_texts"] = found * sure_of_inclusion(texts[masked_views.text_rows], masked[1], c, eps)
         weights["masked_images"] = weights["masked_texts"] = objective.masked
     if objective.vib:
         terms["vib_images"], terms["vib_texts"] = kl(images), kl(texts)
@@ -176,7 +180,7 @@ def wanted(name, draw, frozen=(), **choice):
     objective = OBJECTIVES[name]
     module = learner_of(objective, frozen, **choice).double()
     batch = whole_batch()
-    terms, total = written_out(module, objective, batch, whole_twins(batch, *TWINS[draw]))
+    terms, total = written_out(module, objective, batch, whole_masked_views(batch, *TWINS[draw]))
     learns = {n: p for n, p in module.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(total, list(learns.values()), allow_unused=True)
     gradients = {
@@ -191,10 +195,10 @@ def computed(name, draw, rank=0, world=1, parts=1, frozen=(), autocast=None, par
     module = learner_of(objective, frozen, **choice)
     towers = parallelize(module, parallel or ParallelConfig(precision="float64"), torch.device("cpu"))
     batch = whole_batch()
-    own, twins = share_of(batch, whole_twins(batch, *TWINS[draw]), rank, world)
-    twins = twins if objective.masked else None
+    own, masked_views = share_of(batch, whole_masked_views(batch, *TWINS[draw]), rank, world)
+    masked_views = masked_views if objective.masked else None
     return module, compute_gradients(
-        towers, module, objective, own, twins, accumulation_steps=parts, autocast=autocast
+        towers, module, objective, own, masked_views, accumulation_steps=parts, autocast=autocast
     )
 
 

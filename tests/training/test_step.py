@@ -26,7 +26,7 @@ from tests.training.ranks import (
     spawn,
     wanted,
     whole_batch,
-    whole_twins,
+    whole_masked_views,
 )
 
 FLOAT32 = ParallelConfig(precision="float32")
@@ -176,7 +176,7 @@ def test_gradients_are_added_to_what_is_there(parts):
     objective = OBJECTIVES["full"]
     module = learner_of(objective).double()
     towers, batch = Towers(module.model), whole_batch()
-    twins = whole_twins(batch, *TWINS["spread"])
+    twins = whole_masked_views(batch, *TWINS["spread"])
     seen = []
     for clear in (False, False, True):
         if clear:
@@ -207,7 +207,7 @@ def test_what_comes_back_is_the_ranks_embeddings_without_a_graph(parts):
 @pytest.mark.parametrize("parts", [1, 2, 5, 7, ROWS])
 def test_parts_are_all_rows_in_order_each_with_its_own_twins(parts):
     batch = whole_batch()
-    twins = whole_twins(batch, *TWINS["spread"])
+    twins = whole_masked_views(batch, *TWINS["spread"])
     cut = split_batch(batch, twins, parts, "cpu")
     lengths = [len(part.ids) for part in cut]
     assert len(cut) == parts
@@ -232,7 +232,7 @@ def test_more_parts_than_rows_are_an_error():
 def test_an_objective_with_masked_terms_wants_twins():
     objective = OBJECTIVES["full"]
     module = learner_of(objective)
-    own, _ = share_of(whole_batch(), whole_twins(whole_batch(), (0,), (0,)), 0, 1)
+    own, _ = share_of(whole_batch(), whole_masked_views(whole_batch(), (0,), (0,)), 0, 1)
     with pytest.raises(ValueError, match="there are no masked views"):
         compute_gradients(Towers(module.model), module, objective, own, None)
 
@@ -261,7 +261,7 @@ def test_nothing_in_a_step_waits_for_a_gpu(monkeypatch):
     objective = OBJECTIVES["full"]
     module = learner_of(objective).to("meta")
     given = whole_batch()
-    twins = whole_twins(given, *TWINS["spread"])
+    twins = whole_masked_views(given, *TWINS["spread"])
     for _ in range(2):  # what is made once and kept may wait once
         with Waits() as waits:
             found = compute_gradients(Towers(module.model), module, objective, given, twins, device="meta")

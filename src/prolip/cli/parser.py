@@ -213,7 +213,7 @@ def _make_struct(info: StructTypeInfo, hide_advanced: bool) -> StructConstructor
         elif default is MISSING and get_origin(_strip_annotations(hint)) in (tuple, list):
             hint = Annotated[hint, arg(help_behavior_hint="(required)")]  # tyro takes () for the default
         if len(option.name) == 1:
-            hint = Annotated[hint, arg(aliases=[f"-{option.name}"])]  # -k beside --k
+            hint = Annotated[hint, arg(aliases=[f"-{option.name}"])]  # -k as well as --k
         if metavar := _make_tuple_metavar(option.hint):
             hint = Annotated[hint, arg(metavar=metavar)]
         if option.is_advanced and hide_advanced:

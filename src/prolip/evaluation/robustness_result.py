@@ -29,7 +29,7 @@ class AccuracyUncertainty:
 
         Args:
             measured: Accuracy and uncertainty.
-            perturbation: The field that the row has beside these.
+            perturbation: The field that the row has in addition to these.
 
         Returns:
             The row.
@@ -118,7 +118,7 @@ class RobustnessResult(Result):
 def _make_comparison_table(
     title: str, rows: Iterable[tuple[str, AccuracyUncertainty]], paper: paper_numbers.PaperTable
 ) -> Table:
-    """Table of accuracy and uncertainty beside the paper's values.
+    """Table of accuracy and uncertainty, with the paper's values.
 
     rows:  (name, values); the paper's values are those of its row of this name, if there is one.
     paper: a table of the paper with the columns imagenet and image_uncertainty.

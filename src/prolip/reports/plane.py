@@ -63,7 +63,7 @@ def _stack_means(gaussians: Sequence[ProjectedGaussian]) -> Tensor:
 
 
 def save_plane_figure(projected: ProjectedPairs, out: Path, *, source: Source | None = None) -> list[Path]:
-    """Save a figure of similar images and their captions, as ellipses in a plane with a numbered list beside it.
+    """Save a figure of similar images and their captions, as ellipses in a plane with a numbered list next to it.
 
     Args:
         projected: `plane` of an `UncertaintyResult`.

@@ -312,7 +312,7 @@ class HeldOutConfig:
         require_positive_int(self.samples, "samples", maximum=100_000)
         if self.samples < 2:
             raise ValueError(
-                f"samples must be at least 2, not {self.samples}: retrieval needs a wrong caption beside the right one"
+                f"samples must be at least 2, not {self.samples}: retrieval needs a wrong caption besides the right one"
             )
         require_positive_int(self.every_steps, "every_steps", maximum=2**40)
 

@@ -25,7 +25,7 @@ def apply_overrides(
         values: New values by dotted key ("optimizer.lr", "initial_stages.0.samples", the short "device"). Mappings and
             dataclasses may be nested ({"optimizer": {"lr": 1e-3}}). A path may stand for a string, and one string or
             a list for a tuple.
-        other_keys: Keys beside those of the config that messages may suggest: the parameters of a recipe.
+        other_keys: Keys besides those of the config that messages may suggest: the parameters of a recipe.
 
     Returns:
         The changed config.

@@ -242,7 +242,7 @@ class DataDescription(TypedDict):
 
 
 class Session(TypedDict):
-    """A line of sessions.jsonl: a start of the run. It has all fields of `Environment` beside these."""
+    """A line of sessions.jsonl: a start of the run. It has all fields of `Environment`, too."""
 
     from_step: int
     torchrun: str | None

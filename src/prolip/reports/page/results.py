@@ -121,7 +121,7 @@ def evaluate_model(
         model: The model of the page.
         inputs: Data sets.
         compare: (name, model) of models of which only the headline numbers are computed.
-        num_controls: Number of untrained models that are evaluated beside it.
+        num_controls: Number of untrained models that are evaluated, too.
         options: Options of all evaluators.
 
     Returns:

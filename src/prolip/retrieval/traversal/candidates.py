@@ -181,7 +181,7 @@ class CandidateSearch:
     def _band_conditions(self) -> list[str | None]:
         """SQL conditions for the captions of each band: above one quantile of uncertainty, and not above the next.
 
-        Bands between equal quantiles are left out. Raises a ValueError if the database has no quantiles.
+        Bands between equal quantiles are skipped. Raises a ValueError if the database has no quantiles.
         """
         quantiles = self.table.database.settings.quantiles.get("text")
         if not quantiles:

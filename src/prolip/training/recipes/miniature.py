@@ -105,7 +105,7 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
 
     Args:
         world: simple, hard, or single: scenes of one object.
-        extra_settings: Settings of the scenes beside those below, as "key=value" (docs/data.md).
+        extra_settings: Settings of the scenes besides those below, as "key=value" (docs/data.md).
     """
     settings = (
         f"scenes:{world}",

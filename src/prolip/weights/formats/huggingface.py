@@ -127,7 +127,7 @@ def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
 def _get_tower_config(source: ForeignModel, tower: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a tower ("text" or "vision") by key: those of config.json, and `defaults` for absent keys.
 
-    Older files have the key "text_config_dict" beside "text_config"; it takes precedence, as in transformers.
+    Older files have the key "text_config_dict" in addition to "text_config"; it takes precedence, as in transformers.
     """
     settings: dict[str, Any] = dict(defaults)
     for key in (f"{tower}_config", f"{tower}_config_dict"):

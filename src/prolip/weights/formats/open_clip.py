@@ -281,7 +281,7 @@ def make_siglip_tokenizer_config(
     """Our config of SigLIP's tokenizer: id 1 is both end and padding. (SigLIP 2's: 1 is the end, 0 is padding.)
 
     Args:
-        vocab_size: Number of ids, which tells SigLIP 2 from SigLIP.
+        vocab_size: Number of ids, which distinguishes SigLIP 2 from SigLIP.
         context_length: In tokens.
         cleaning: Text cleaning before the tokenizer, a value of `TokenizerConfig.cleaning`.
 
