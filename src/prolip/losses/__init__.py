@@ -1,4 +1,4 @@
-"""Losses: PPCL, SigLIP, PML, CLIP, inclusion, VIB, and the weighted sum that is trained."""
+"""Losses: PPCL, SigLIP, PML, CLIP, the vMF likelihood, inclusion, VIB, and the weighted sum that is trained."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from prolip.losses.contrastive import pml as pml
     from prolip.losses.contrastive import ppcl as ppcl
     from prolip.losses.contrastive import siglip as siglip
+    from prolip.losses.likelihood import LikelihoodTemperature as LikelihoodTemperature
+    from prolip.losses.likelihood import likelihood as likelihood
+    from prolip.losses.likelihood import nll as nll
     from prolip.losses.objective import GlobalBatch as GlobalBatch
     from prolip.losses.objective import LossTerms as LossTerms
     from prolip.losses.objective import MaskedPairs as MaskedPairs
@@ -21,6 +24,7 @@ else:
         __name__,
         {
             "contrastive": ["LogitScaleBias", "clip", "pml", "ppcl", "siglip"],
+            "likelihood": ["LikelihoodTemperature", "likelihood", "nll"],
             "objective": ["GlobalBatch", "LossTerms", "MaskedPairs", "Objective"],
             "regularizers": ["inclusion", "vib"],
         },

@@ -180,7 +180,7 @@ def pml(
 
     def compute_shift(z: HasMeanAndTrace) -> Tensor:
         """-(|mean|^2 + trace)/2 of each row, (rows,): with 2a as the scale, the logit is -a csd + b."""
-        mean, uncertainty = _to_compute_dtype(z.mean, z.uncertainty)
+        mean, uncertainty = to_compute_dtype(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
     scale, bias = 2.0 * temperature.scale, temperature.logit_bias
@@ -218,14 +218,14 @@ def clip(
         )
     target = torch.arange(own_rows.start, own_rows.stop, device=texts.mean.device)  # row i matches column i
     with torch.autocast(texts.mean.device.type, enabled=False):
-        image_means, text_means, scale = _to_compute_dtype(images.mean, texts.mean, temperature.scale)
+        image_means, text_means, scale = to_compute_dtype(images.mean, texts.mean, temperature.scale)
         image_means = image_means * scale
         to_text = cross_entropy(image_means[own_rows] @ text_means.mT, target, reduction="sum")
         to_image = cross_entropy(text_means[own_rows] @ image_means.mT, target, reduction="sum")
     return 0.5 * (to_text + to_image) / num_texts
 
 
-def _to_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+def to_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Convert tensors to one dtype: float64 if any of them has it, else float32."""
     return tuple(t.to(compute_dtype(*tensors)) for t in tensors)
 
@@ -246,6 +246,23 @@ def _check_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
         raise ValueError("texts are empty: the loss of an empty batch is undefined")
 
 
+def check_pair_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace, offset: int, chunk: int | None) -> None:
+    """Raise ValueError unless shapes fit, every image has its text from `offset` on, and the chunk is positive."""
+    _check_shapes(images, texts)
+    n, m = images.mean.shape[0], texts.mean.shape[0]
+    if not 0 <= offset <= m - n:
+        raise ValueError(
+            f"{n} images from offset {offset} on need texts {offset} to {offset + n}, but there are {m}"
+        )
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be at least 1, not {chunk}")
+
+
+def choose_chunk(device: torch.device, num_images: int) -> int:
+    """Texts at a time, so that a chunk of logits stays small in the device's memory."""
+    return max(1, CHUNK_ELEMENTS.get(device.type, OTHER_CHUNK_ELEMENTS) // max(1, num_images))
+
+
 def _sum_sigmoid_losses(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
@@ -260,19 +277,12 @@ def _sum_sigmoid_losses(
     y_ij is 1 for j = offset + i and -1 elsewhere. `compute_shift` maps images or texts to their shifts (rows,); in PPCL
     a shift is minus half the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
     """
-    _check_shapes(images, texts)
-    n, m = images.mean.shape[0], texts.mean.shape[0]
-    if not 0 <= offset <= m - n:
-        raise ValueError(
-            f"{n} images from offset {offset} on need texts {offset} to {offset + n}, but there are {m}"
-        )
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk must be at least 1, not {chunk}")
+    check_pair_shapes(images, texts, offset, chunk)
     if chunk is None:
-        chunk = max(1, CHUNK_ELEMENTS.get(images.mean.device.type, OTHER_CHUNK_ELEMENTS) // max(1, n))
+        chunk = choose_chunk(images.mean.device, images.mean.shape[0])
     scale, bias = scale.reshape(()), bias.reshape(())  # foreign checkpoints may hold them as (1,)
     with torch.autocast(images.mean.device.type, enabled=False):
-        tensors = _to_compute_dtype(
+        tensors = to_compute_dtype(
             images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias
         )
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

@@ -14,6 +14,7 @@ from prolip.checks import require_choice
 from prolip.gaussian import Gaussian
 from prolip.losses import contrastive, regularizers
 from prolip.losses.contrastive import HasMeanAndTrace, LogitScaleBias
+from prolip.losses.likelihood import LikelihoodTemperature, likelihood, nll
 from prolip.losses.regularizers import Reduction
 from prolip.measures.formulas import Form
 from prolip.tensor_checks import describe_type
@@ -23,8 +24,11 @@ INITIAL_TEMPERATURES = {
     "siglip": (10.0, -10.0),
     "pml": (5.0, 5.0),
     "clip": (1 / 0.07, 0.0),
+    "likelihood": (1.0, -10.0),
+    "nll": (1.0, 0.0),
 }
-"""Initial (scale, logit bias) of each contrastive term."""
+"""Initial (scale, logit bias) of each contrastive term. Those of `likelihood` and `nll` suit inputs of trace 1: a model
+has initial values that fit its initial variances."""
 
 Temperature = LogitScaleBias | Mapping[str, LogitScaleBias] | nn.ModuleDict
 """Logit scale and bias: the same for all contrastive terms, or one of each by name."""
@@ -99,6 +103,8 @@ class Objective:
     siglip: float = 0.0
     pml: float = 0.0
     clip: float = 0.0
+    likelihood: float = 0.0  # ours: pairwise sigmoid on the PMI of two von Mises-Fisher posteriors
+    nll: float = 0.0  # ours: isotropic Gaussian NLL of own pairs, which moves widths only
     inclusion: float = 1e-7  # alpha1: an image in its text
     masked: float = 1e-3  # alpha2: an input in its masked view
     vib: float = 1e-4  # beta
@@ -130,7 +136,9 @@ class Objective:
         """Create a `LogitScaleBias` for each active contrastive term, by the term's name, with its initial values."""
         return nn.ModuleDict(
             {
-                name: LogitScaleBias(*INITIAL_TEMPERATURES[name])
+                name: (LikelihoodTemperature if name == "likelihood" else LogitScaleBias)(
+                    *INITIAL_TEMPERATURES[name]
+                )
                 for name in self.active
                 if name in INITIAL_TEMPERATURES
             }
@@ -172,6 +180,11 @@ class Objective:
         global_batch = batch or GlobalBatch(texts=texts, images=images)
         num_pairs = global_batch.texts.mean.shape[0]  # on all ranks
         values = self._compute_contrastive(images, global_batch, temperature)
+        if self.nll:
+            own_temperature = _find_temperature(temperature, "nll")
+            values["nll"] = nll(images, texts, own_temperature, count=num_pairs) + nll(
+                texts, images, own_temperature, count=num_pairs
+            )
         weights = {name: self._weights()[name] for name in values}
         if self.inclusion:
             values["inclusion"] = self._compute_inclusion(images, texts, num_pairs)
@@ -222,7 +235,7 @@ class Objective:
         """
         values = {}
         for name in self.active:
-            if name not in INITIAL_TEMPERATURES:
+            if name not in INITIAL_TEMPERATURES or name == "nll":
                 continue
             term_temperature = _find_temperature(temperature, name)
             if name == "clip":
@@ -230,6 +243,15 @@ class Objective:
                     raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
                 values[name] = contrastive.clip(
                     batch.images, batch.texts, term_temperature, offset=batch.offset, rows=len(images)
+                )
+            elif name == "likelihood":
+                if not isinstance(term_temperature, LikelihoodTemperature):
+                    raise TypeError(
+                        "the temperature of likelihood must be a LikelihoodTemperature, which has an exponent, not "
+                        f"{describe_type(term_temperature)}"
+                    )
+                values[name] = likelihood(
+                    images, batch.texts, term_temperature, offset=batch.offset, chunk=self.chunk
                 )
             else:
                 losses = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contrastive.pml}
@@ -271,7 +293,7 @@ class Objective:
 
     def _weights(self) -> dict[str, float]:
         """The weight of every term by name, active or not."""
-        names = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
+        names = ("ppcl", "siglip", "pml", "clip", "likelihood", "nll", "inclusion", "masked", "vib")
         return {name: getattr(self, name) for name in names}
 
 

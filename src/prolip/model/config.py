@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from prolip.checks import require_positive_int
+from prolip.checks import require_positive, require_positive_int
 from prolip.configs import build_dataclass, require_field_types
+from prolip.losses.likelihood import GAMMA
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import TokenizerConfig
 
@@ -18,6 +19,11 @@ Activation = Literal["gelu", "quick_gelu", "gelu_tanh"]
 Uncertainty = Literal["token", "none", "multihead", "mean"]
 """Where log-variances come from: the [UNC] token (the paper); nowhere, a deterministic tower; PCME++'s two further
 blocks; or a linear map of the projected mean before its normalization (text tower of the public release)."""
+
+
+ContrastiveLoss = Literal["sigmoid", "softmax", "likelihood"]
+"""The loss that gave a model its logits: sigmoids on distances (ProLIP, SigLIP), a softmax over a batch (CLIP), or the
+likelihood of von Mises-Fisher posteriors (ours, docs/likelihood.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +65,8 @@ class ImageConfig:
     patch_size: int
     blocks: TransformerConfig
     uncertainty: Uncertainty = "token"
+    isotropic: bool = False
+    """One log-variance per image, the same in all dimensions (uncertainty "token" only)."""
     stem: Literal["linear", "mlp"] = "linear"
     """How a patch becomes a token: one linear map, or two with a GELU between (small models learn shapes earlier)."""
     patch_bias: bool = False
@@ -80,6 +88,7 @@ class ImageConfig:
             raise ValueError(
                 f"the image size {self.preprocessing.size} is smaller than patch_size {self.patch_size}"
             )
+        _require_token_if_isotropic(self)
         if self.uncertainty == "mean":
             raise ValueError('uncertainty "mean" is for text towers only')
         if self.pooling == "attention" and (self.uncertainty != "none" or self.class_norm != "once"):
@@ -112,6 +121,8 @@ class TextConfig:
     tokenizer: TokenizerConfig
     blocks: TransformerConfig
     uncertainty: Uncertainty = "token"
+    isotropic: bool = False
+    """One log-variance per text, the same in all dimensions (uncertainty "token" only)."""
     pooling: Literal["class", "last", "end"] = "class"
     """Mean from an added [CLS]; from the last position (SigLIP); or from the first end token (CLIP)."""
     causal: bool = False
@@ -126,6 +137,7 @@ class TextConfig:
     def __post_init__(self) -> None:
         """Raise ValueError unless all fields are valid and fit together."""
         require_field_types(self)
+        _require_token_if_isotropic(self)
         if self.pooling != "class" and self.uncertainty != "none":
             raise ValueError(
                 f'uncertainty "{self.uncertainty}" needs the pooling "class", not "{self.pooling}"'
@@ -148,13 +160,20 @@ class TextConfig:
         return int(self.pooling == "class") + int(self.uncertainty in ("token", "mean"))
 
 
+def _require_token_if_isotropic(tower: ImageConfig | TextConfig) -> None:
+    """Raise ValueError if a tower has one log-variance per sample, but not from the [UNC] token."""
+    if tower.isotropic and tower.uncertainty != "token":
+        raise ValueError(f'isotropic needs the uncertainty "token", not "{tower.uncertainty}"')
+
+
 @dataclass(frozen=True, kw_only=True)
 class InitConfig:
     """Initial values of a new model. Not read by the forward pass.
 
     Attributes:
         log_var: Mean of the initial log-variances.
-        scale: Factor of the logits, exp(logit_scale).
+        scale: Factor of the logits, exp(logit_scale); of a likelihood model, the concentration kappa of an input
+            whose log-variances have their initial value.
         logit_bias: Logit bias of sigmoid models.
     """
 
@@ -181,20 +200,26 @@ class ModelConfig:
         image: The image tower.
         text: The text tower.
         contrastive_loss: "sigmoid": logit scale and bias give a probability per pair (ProLIP, SigLIP); "softmax": the
-            model has no logit bias (CLIP).
+            model has no logit bias (CLIP); "likelihood": concentrations of von Mises-Fisher posteriors from widths give
+            a probability per pair (docs/likelihood.md).
+        gamma: For "likelihood": exponent of the trace in the concentration kappa = exp(logit_scale) tr^-gamma.
         init: Initial values of a new model.
     """
 
     embed_dim: int
     image: ImageConfig
     text: TextConfig
-    contrastive_loss: Literal["sigmoid", "softmax"] = "sigmoid"
+    contrastive_loss: ContrastiveLoss = "sigmoid"
+    gamma: float = GAMMA
     init: InitConfig = field(default_factory=InitConfig)
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all fields are valid and the two towers fit together."""
         require_positive_int(self.embed_dim, "embed_dim", maximum=2**16)
         require_field_types(self)
+        require_positive(self.gamma, "gamma")
+        if self.contrastive_loss == "likelihood" and "none" in (self.image.uncertainty, self.text.uncertainty):
+            raise ValueError('contrastive_loss "likelihood" needs variances in both towers')
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:
                 raise ValueError(
@@ -214,12 +239,12 @@ class ModelConfig:
         """Whether neither tower has a variance: CLIP, SigLIP."""
         return self.image.uncertainty == self.text.uncertainty == "none"
 
-    def with_uncertainty(self, uncertainty: Uncertainty) -> ModelConfig:
-        """A copy of the config with another source of log-variances in both towers."""
+    def with_uncertainty(self, uncertainty: Uncertainty, *, isotropic: bool = False) -> ModelConfig:
+        """A copy of the config with another source of log-variances, or another number of them, in both towers."""
         return replace(
             self,
-            image=replace(self.image, uncertainty=uncertainty),
-            text=replace(self.text, uncertainty=uncertainty),
+            image=replace(self.image, uncertainty=uncertainty, isotropic=isotropic),
+            text=replace(self.text, uncertainty=uncertainty, isotropic=isotropic),
         )
 
     def to_dict(self) -> dict[str, Any]:

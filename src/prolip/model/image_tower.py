@@ -67,7 +67,7 @@ class ImageTower(nn.Module):
         self.pool = AttentionPool(config) if config.pooling == "attention" else None
         self.mean = Head(blocks.width, embed_dim, bias=False) if config.projection else nn.Identity()
         if config.uncertainty == "token":
-            self.log_var = Head(blocks.width, embed_dim)
+            self.log_var = Head(blocks.width, 1 if config.isotropic else embed_dim)
         elif config.uncertainty == "multihead":
             self.multihead = Transformer(blocks, layers=2)
 

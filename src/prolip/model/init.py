@@ -69,12 +69,17 @@ def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator
 def init_log_var_head(head: nn.Linear, log_var: float, generator: torch.Generator) -> None:
     """Initialize the head of log-variances: near N(log_var, 1) in each dimension, so that variances start small.
 
+    A head of one number per sample starts at exactly `log_var`: the likelihood raises its width to a high power.
+
     Args:
         head: Changed in place.
         log_var: Initial bias.
         generator: Source of all random numbers.
     """
-    _fill_normal(head.weight, head.in_features**-0.5, generator)
+    if head.out_features == 1:
+        nn.init.zeros_(head.weight)
+    else:
+        _fill_normal(head.weight, head.in_features**-0.5, generator)
     nn.init.constant_(head.bias, log_var)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from torch.nn.functional import normalize
 from prolip.checks import join_names
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 from prolip.losses.contrastive import LogitScaleBias
+from prolip.losses.likelihood import LikelihoodTemperature
+from prolip.measures.match import LogitParameters
 from prolip.model import inference
 from prolip.model.config import ModelConfig
 from prolip.model.folder import (
@@ -58,7 +61,8 @@ class ProLIP(nn.Module):
             self.image = ImageTower(config.image, config.embed_dim)
             self.text = TextTower(config.text, config.embed_dim)
             self.logit_scale = nn.Parameter(torch.empty(()))
-            self.logit_bias = nn.Parameter(torch.empty(())) if config.contrastive_loss == "sigmoid" else None
+            has_bias = config.contrastive_loss != "softmax"
+            self.logit_bias = nn.Parameter(torch.empty(())) if has_bias else None
             if config.image.uncertainty == "multihead":
                 self.log_var = Head(config.embed_dim, config.embed_dim)
         if tokenizer is not None:
@@ -178,10 +182,17 @@ class ProLIP(nn.Module):
         if self.config.image.uncertainty == "multihead":
             init_log_var_head(self.log_var, init.log_var, generator)
         with torch.no_grad():
-            self.logit_scale.fill_(init.scale).log_()
+            self.logit_scale.fill_(self._compute_initial_logit_scale())
             if self.logit_bias is not None:
                 self.logit_bias.fill_(init.logit_bias)
         return self
+
+    def _compute_initial_logit_scale(self) -> float:
+        """ln of the initial scale; of a likelihood model, tau such that kappa = scale at the initial log-variances."""
+        init = self.config.init
+        if self.config.contrastive_loss != "likelihood":
+            return math.log(init.scale)
+        return math.log(init.scale) + self.config.gamma * (math.log(self.config.embed_dim) + init.log_var)
 
     # -- encoding ----------------------------------------------------------------------------------------------------
 
@@ -236,7 +247,8 @@ class ProLIP(nn.Module):
             return Gaussian.point(mean)
         if self.config.image.uncertainty == "multihead":
             log_var = self.log_var(log_var)
-        return Gaussian(mean, log_var.to(mean.dtype))
+        # one log-variance per sample stands for all dimensions
+        return Gaussian(mean, log_var.to(mean.dtype).expand_as(mean))
 
     # -- inference ---------------------------------------------------------------------------------------------------
 
@@ -290,7 +302,9 @@ class ProLIP(nn.Module):
         return self.tokenizer(texts)
 
     def match_probability(self, images: Gaussian, texts: Gaussian) -> Tensor:
-        """Probability that image i and text i match, sigmoid of the logit of Eq. 2.
+        """Probability that image i and text i match: sigmoid of the logit of the loss that the model was trained with.
+
+        For PPCL that is the logit of Eq. 2, for a likelihood model PMI + b (docs/likelihood.md).
 
         Args:
             images: (N, D).
@@ -305,9 +319,7 @@ class ProLIP(nn.Module):
                 f"rows are paired, but images are {tuple(images.shape)} and texts {tuple(texts.shape)}; "
                 "for all pairs use match_probability_matrix"
             )
-        # of means of unit length, product - uncertainties / 2 is 1 - CSD / 2
-        product = (images.mean.to(compute_dtype(images.mean)) * texts.mean).sum(-1)
-        return self._compute_probability(product - 0.5 * (images.uncertainty + texts.uncertainty))
+        return torch.sigmoid(self._require_logit_parameters().logits(images, texts))
 
     def match_probability_matrix(self, images: Gaussian, texts: Gaussian) -> Tensor:
         """`match_probability` of all pairs.
@@ -324,19 +336,23 @@ class ProLIP(nn.Module):
             raise ValueError(
                 f"images must be (N, D) and texts (M, D), not {tuple(images.shape)} and {tuple(texts.shape)}"
             )
-        dtype = compute_dtype(images.mean, texts.mean)
-        product = images.mean.to(dtype) @ texts.mean.to(dtype).mT
-        return self._compute_probability(product - 0.5 * (images.uncertainty[:, None] + texts.uncertainty))
+        return torch.sigmoid(self._require_logit_parameters().logits_matrix(images, texts))
 
-    def _compute_probability(self, similarity: Tensor) -> Tensor:
-        """sigmoid(a x + b) of similarities x = 1 - CSD / 2, of any shape. Raises ValueError for a softmax model."""
+    @property
+    def logit_parameters(self) -> LogitParameters:
+        """Scale, bias and, of a likelihood model, the exponent of the logits, as plain numbers."""
+        bias = None if self.logit_bias is None else self.logit_bias.item()
+        gamma = self.config.gamma if self.config.contrastive_loss == "likelihood" else None
+        return LogitParameters(self.logit_scale.double().exp().item(), bias, gamma)
+
+    def _require_logit_parameters(self) -> LogitParameters:
+        """The logit parameters; ValueError for a softmax model."""
         if self.logit_bias is None:
             raise ValueError(
                 "this model was trained with a softmax over the batch, so that a pair has no probability of its own. "
                 "Rank by prolip.csd_matrix instead"
             )
-        scale, bias = (v.detach().to(similarity) for v in (self.temperature.scale, self.logit_bias))
-        return torch.sigmoid(scale * similarity + bias)
+        return self.logit_parameters
 
     # -- training and saving -----------------------------------------------------------------------------------------
 
@@ -346,6 +362,9 @@ class ProLIP(nn.Module):
 
         The bias of a softmax model is zero.
         """
+        if self.config.contrastive_loss == "likelihood":
+            assert self.logit_bias is not None
+            return LikelihoodTemperature.from_model(self.logit_scale, self.logit_bias, self.config.gamma)
         return LogitScaleBias.from_tensors(
             self.logit_scale,
             torch.zeros_like(self.logit_scale) if self.logit_bias is None else self.logit_bias,

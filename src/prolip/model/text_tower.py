@@ -38,7 +38,7 @@ class TextTower(nn.Module):
             Head(blocks.width, embed_dim, bias=config.projection_bias) if config.projection else nn.Identity()
         )
         if config.uncertainty == "token":
-            self.log_var = Head(blocks.width, embed_dim)
+            self.log_var = Head(blocks.width, 1 if config.isotropic else embed_dim)
         elif config.uncertainty == "mean":
             self.log_var = Head(embed_dim, embed_dim)
         elif config.uncertainty == "multihead":

@@ -17,7 +17,7 @@ from prolip.configs import build_dataclass, require_field_types
 from prolip.data.batch import CaptionChoice
 from prolip.losses.contrastive import MAX_LOGIT_SCALE
 from prolip.losses.objective import Objective
-from prolip.model.config import Uncertainty
+from prolip.model.config import ContrastiveLoss, Uncertainty
 from prolip.preprocessing.augmentation import Augmentation
 from prolip.preprocessing.images import MAX_PIXELS
 
@@ -46,13 +46,18 @@ class ModelSpec:
     """A folder, file or hub id with a tokenizer, or "scenes". None: the tokenizer of `pretrained`."""
     uncertainty: Uncertainty = "token"
     """New weights only. Source of log-variances: token ([UNC]), multihead (PCME++), none (deterministic)."""
-    contrastive_loss: Literal["sigmoid", "softmax"] = "sigmoid"
-    """New weights only. sigmoid: logit scale and bias; softmax (CLIP alone): logit scale without bias."""
+    isotropic: bool = False
+    """New weights only. One log-variance per sample instead of one per dimension."""
+    contrastive_loss: ContrastiveLoss = "sigmoid"
+    """New weights only. sigmoid: logit scale and bias; softmax (CLIP alone): logit scale without bias; likelihood:
+    match probabilities are those of the vMF likelihood (docs/likelihood.md)."""
     init_scale: float | None = None
-    """Initial logit scale (not its logarithm), from 1 to 100. None: the size's default (10 in the paper), or the
-    pretrained value."""
+    """Initial logit scale (not its logarithm), from 1 to 100; for contrastive_loss likelihood the initial concentration
+    kappa. None: the size's default (10 in the paper), or the pretrained value."""
     init_logit_bias: float | None = None
     """Initial logit bias. None: the size's default (-10 in the paper), or the pretrained value."""
+    init_log_var: float | None = None
+    """New weights only. Initial log-variance. None: the size's default."""
     image_size: int | None = None
     """Image height and width in pixels, a multiple of the patch size. None: that of the size or of `pretrained`.
     Another value resizes the position embeddings."""
@@ -70,6 +75,8 @@ class ModelSpec:
             )
         if self.init_logit_bias is not None and not math.isfinite(self.init_logit_bias):
             raise ValueError(f"init_logit_bias must be finite, not {self.init_logit_bias}")
+        if self.init_log_var is not None and not -40 <= self.init_log_var <= 10:
+            raise ValueError(f"init_log_var must be from -40 to 10, not {self.init_log_var}")
         for name in ("image_size", "context_length"):
             if getattr(self, name) is not None:
                 require_positive_int(getattr(self, name), name, maximum=2**14)
@@ -127,7 +134,7 @@ class MaskingConfig:
     """Which samples get a masked view, and what it loses. The defaults are the paper's."""
 
     image_fraction: float = 0.125
-    """Fraction of a batch's images that get a masked view; at least one image does."""
+    """Fraction of a batch's images that get a masked view: at least one image does, unless it is 0."""
     text_fraction: float = 0.125
     """Fraction of a batch's texts that get one. The smaller set of samples is a subset of the larger."""
     patch_mask_ratio: float = 0.75
@@ -185,6 +192,9 @@ class OptimizerConfig:
     """Maximum gradient norm; a larger gradient is scaled down to it. None: no clipping."""
     temperature_lr_multiplier: float = 1.0
     """Learning rate of logit scale and bias, as a multiple of the others'."""
+    auxiliary_lr_multiplier: float | None = None
+    """The same for loss terms whose scale and bias are not the model's, such as a softmax before the likelihood. None:
+    as temperature_lr_multiplier."""
     layer_decay: float = 1.0
     """Learning rate of each block as a multiple of that of the block above it. Heads have the full rate."""
     frozen: tuple[str, ...] = ()
@@ -198,6 +208,8 @@ class OptimizerConfig:
         require_positive(self.lr, "lr")
         require_positive(self.eps, "eps")
         require_positive(self.temperature_lr_multiplier, "temperature_lr_multiplier")
+        if self.auxiliary_lr_multiplier is not None:
+            require_positive(self.auxiliary_lr_multiplier, "auxiliary_lr_multiplier")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers from 0 to below 1, not {self.betas}")
         if not 0 <= self.weight_decay < math.inf:

@@ -19,7 +19,7 @@ from prolip.training.nonfinite import NonFiniteMonitor, StepRecord
 from prolip.training.optimizer import compute_learning_rate
 from prolip.training.parallel import get_peak_memory
 from prolip.training.rank_sync import on_rank_zero
-from prolip.training.step import StepOutput, TrainModule
+from prolip.training.step import AUXILIARY_TEMPERATURES, StepOutput, TrainModule
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 """Quantiles of uncertainty that are logged: suffix of the metric, and fraction."""
@@ -183,7 +183,8 @@ def compute_step_metrics(
         module: For its temperatures.
 
     Returns:
-        loss, loss/TERM for each term, grad_norm, scale, and where they exist logit_bias, pml/scale, pml/logit_bias.
+        loss, loss/TERM for each term, grad_norm, scale, and where they exist logit_bias and, for each of
+        AUXILIARY_TEMPERATURES, NAME/scale and NAME/logit_bias.
     """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
     metrics = {"loss": sum(weights[name] * value for name, value in terms.items())}
@@ -193,9 +194,11 @@ def compute_step_metrics(
     metrics["scale"] = temperature.scale.item()
     if module.model.logit_bias is not None:
         metrics["logit_bias"] = temperature.logit_bias.item()
-    if module.pml is not None:
-        pml = module.temperatures["pml"]
-        metrics |= {"pml/scale": pml.scale.item(), "pml/logit_bias": pml.logit_bias.item()}
+    for name in AUXILIARY_TEMPERATURES:
+        parameters = getattr(module, name)
+        if parameters is not None:
+            scale, bias = parameters["logit_scale"].exp().item(), parameters["logit_bias"].item()
+            metrics |= {f"{name}/scale": scale, f"{name}/logit_bias": bias}
     return metrics
 
 

@@ -118,11 +118,10 @@ def count_masked_views(masking: MaskingConfig, batch_size: int) -> tuple[int, in
         batch_size: Rows of the global batch.
 
     Returns:
-        (number of images, number of texts), each at least 1, even for a fraction of 0: masking is turned off by the
-        loss weight.
+        (number of images, number of texts): none for a fraction of 0, else at least 1.
     """
-    num_images = max(1, round(masking.image_fraction * batch_size))
-    num_texts = max(1, round(masking.text_fraction * batch_size))
+    fractions = (masking.image_fraction, masking.text_fraction)
+    num_images, num_texts = (max(1, round(f * batch_size)) if f else 0 for f in fractions)
     return num_images, num_texts
 
 

@@ -70,7 +70,7 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
 
     Raises a ValueError if an option doesn't fit the loss or the patch size.
     """
-    config = get_config(spec.size, tokenizer_config).with_uncertainty(spec.uncertainty)
+    config = get_config(spec.size, tokenizer_config).with_uncertainty(spec.uncertainty, isotropic=spec.isotropic)
     if spec.contrastive_loss == "softmax" and spec.init_logit_bias is not None:
         raise ValueError(
             "model.init_logit_bias can't be set with model.contrastive_loss softmax, which has no bias: remove it"
@@ -78,6 +78,7 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
     init = config.init
     init = init if spec.init_scale is None else replace(init, scale=spec.init_scale)
     init = init if spec.init_logit_bias is None else replace(init, logit_bias=spec.init_logit_bias)
+    init = init if spec.init_log_var is None else replace(init, log_var=spec.init_log_var)
     image = config.image
     if spec.image_size is not None:
         _require_whole_patches(spec.image_size, image)

@@ -104,7 +104,7 @@ def make_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     depths = _compute_depths(module)
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            groups.setdefault(_get_group(parameter, depths[name], config), {})[name] = parameter
+            groups.setdefault(_get_group(name, parameter, depths[name], config), {})[name] = parameter
     param_groups: list[dict[str, Any]] = [
         {
             "params": list(members.values()),
@@ -211,11 +211,14 @@ def step_unless_nonfinite(optimizer: torch.optim.Optimizer, nonfinite: Tensor) -
     del optimizer.found_inf  # type: ignore[attr-defined]
 
 
-def _get_group(parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> _Group:
-    """The group of a parameter, by its number of axes, its depth (of `_compute_depths`) and its sharding."""
+def _get_group(name: str, parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> _Group:
+    """The group of a parameter, by its name, number of axes, depth (of `_compute_depths`) and sharding."""
     is_sharded = isinstance(parameter, DTensor)
     if parameter.ndim == 0:  # a logit scale or bias; nothing else is a scalar
-        return _Group(config.temperature_lr_multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)
+        multiplier = config.temperature_lr_multiplier
+        if not name.startswith("model.") and config.auxiliary_lr_multiplier is not None:
+            multiplier = config.auxiliary_lr_multiplier
+        return _Group(multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)
     decay = config.weight_decay if parameter.ndim >= 2 else 0.0
     return _Group(config.layer_decay**depth, decay, is_temperature=False, is_sharded=is_sharded)
 

@@ -8,6 +8,7 @@ open_clip). So the negatives always span the global batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,10 +22,17 @@ from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
+from prolip.losses.likelihood import LikelihoodTemperature
 from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 from prolip.training.masked_views import MaskedViews
+
+
+AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", "nll")
+"""Attributes of `TrainModule` that hold logit scales and biases which are not the model's."""
+LIKELIHOOD_KAPPA = 2.5
+"""Initial concentration of a likelihood, divided by sqrt(D): F(kappa) is then about 3 nats in any dimension."""
 
 
 class MicroBatch(NamedTuple):
@@ -104,7 +112,10 @@ def _encode_masked_images(
 
 
 class TrainModule(nn.Module):
-    """All trained parameters: the model, and a second logit scale and bias for PML, whose logits have another unit.
+    """All trained parameters: the model, and further logit scales and biases of terms whose logits have another unit.
+
+    The model's own scale and bias are those of its `config.contrastive_loss`: of PPCL, SigLIP and CLIP, or of the
+    likelihood. PML, NLL and whichever of the two the model's are not have their own, if a stage uses them.
 
     Args:
         model: The model to train.
@@ -112,32 +123,73 @@ class TrainModule(nn.Module):
 
     Attributes:
         model: The model.
-        pml: logit_scale and logit_bias of PML; None if no stage uses PML.
+        pml, distance, likelihood, nll: logit_scale and logit_bias of these terms (distance: of PPCL, SigLIP and CLIP in
+            a likelihood model); None if no stage uses them or the model's are used.
     """
+
+    pml: nn.ParameterDict | None
+    distance: nn.ParameterDict | None
+    likelihood: nn.ParameterDict | None
+    nll: nn.ParameterDict | None
 
     def __init__(self, model: ProLIP, objectives: Sequence[Objective]) -> None:
         super().__init__()
         self.model = model
         last = objectives[-1]
         self.exports_pml_temperature = (
-            bool(last.pml) and not (last.ppcl or last.siglip) and model.logit_bias is not None
+            bool(last.pml) and not (last.ppcl or last.siglip) and model.config.contrastive_loss == "sigmoid"
         )
         """Whether the exported model's match probability uses PML's scale and bias, because only PML trained them."""
-        self.pml: nn.ParameterDict | None = None
-        if any(objective.pml for objective in objectives):
-            initial = LogitScaleBias(*INITIAL_TEMPERATURES["pml"])
-            values = {"logit_scale": initial.logit_scale, "logit_bias": initial.logit_bias}
+        initial = self._choose_initial_temperatures(objectives)
+        for name in AUXILIARY_TEMPERATURES:
+            values = initial.get(name)
             # .to(tensor): the dtype and device of the model's own scale
-            self.pml = nn.ParameterDict(
-                {name: nn.Parameter(value.detach().to(model.logit_scale)) for name, value in values.items()}
-            )
+            parameters = {
+                key: nn.Parameter(torch.tensor(value).to(model.logit_scale))
+                for key, value in zip(("logit_scale", "logit_bias"), values or (), strict=False)
+            }
+            setattr(self, name, nn.ParameterDict(parameters) if values else None)
+
+    def _choose_initial_temperatures(self, objectives: Sequence[Objective]) -> dict[str, tuple[float, float]]:
+        """Initial (logit_scale, logit_bias) of the terms that need parameters of their own, by name.
+
+        Those of widths fit the initial trace D exp(log_var) of a new model: then kappa is LIKELIHOOD_KAPPA sqrt(D), and
+        the variance of NLL that of means at random, |mu_i - mu_j|^2 = 2.
+        """
+        config = self.model.config
+        is_likelihood = config.contrastive_loss == "likelihood"
+        log_trace = math.log(config.embed_dim) + config.init.log_var
+        log_kappa = math.log(LIKELIHOOD_KAPPA * config.embed_dim**0.5)
+        candidates = {
+            "pml": (_log_scale("pml"), any(objective.pml for objective in objectives)),
+            "distance": (
+                _log_scale("ppcl"),
+                is_likelihood and any(o.ppcl or o.siglip or o.clip for o in objectives),
+            ),
+            "likelihood": (
+                (log_kappa + config.gamma * log_trace, INITIAL_TEMPERATURES["likelihood"][1]),
+                not is_likelihood and any(objective.likelihood for objective in objectives),
+            ),
+            "nll": ((math.log(2) - log_trace, 0.0), any(objective.nll for objective in objectives)),
+        }
+        return {name: values for name, (values, is_used) in candidates.items() if is_used}
 
     @property
     def temperatures(self) -> dict[str, LogitScaleBias]:
-        """Logit scale and bias by contrastive loss term: PPCL, SigLIP and CLIP share the model's, PML has its own."""
-        temperatures = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
-        if self.pml is not None:
-            temperatures["pml"] = LogitScaleBias.from_tensors(self.pml["logit_scale"], self.pml["logit_bias"])
+        """Logit scale and bias by loss term: PPCL, SigLIP and CLIP share one."""
+        own = self.model.temperature
+        distance = own if self.distance is None else _as_temperature(self.distance)
+        temperatures = dict.fromkeys(("ppcl", "siglip", "clip"), distance)
+        if isinstance(own, LikelihoodTemperature):
+            temperatures["likelihood"] = own
+        elif self.likelihood is not None:
+            temperatures["likelihood"] = LikelihoodTemperature.from_model(
+                self.likelihood["logit_scale"], self.likelihood["logit_bias"], self.model.config.gamma
+            )
+        for name in ("pml", "nll"):
+            parameters = getattr(self, name)
+            if parameters is not None:
+                temperatures[name] = _as_temperature(parameters)
         return temperatures
 
     def temperature_parameters(self) -> list[nn.Parameter]:
@@ -145,14 +197,26 @@ class TrainModule(nn.Module):
         parameters = [
             self.model.logit_scale,
             self.model.logit_bias,
-            *(self.pml.values() if self.pml is not None else ()),
+            *(p for name in AUXILIARY_TEMPERATURES for p in (getattr(self, name) or {}).values()),
         ]
         return [p for p in parameters if p is not None and p.requires_grad]
 
     def clamp_scales_(self) -> None:
-        """Clamp every scale to [1, 100], in place, as after each step."""
-        for temperature in self.temperatures.values():
-            temperature.clamp_()
+        """Clamp every scale of distances to [1, 100], in place, as after each step."""
+        for name, temperature in self.temperatures.items():
+            if name != "nll":  # tau, whose unit is that of widths
+                temperature.clamp_()
+
+
+def _log_scale(term: str) -> tuple[float, float]:
+    """The logarithm of a term's initial scale, and its initial bias."""
+    scale, bias = INITIAL_TEMPERATURES[term]
+    return math.log(scale), bias
+
+
+def _as_temperature(parameters: nn.ParameterDict) -> LogitScaleBias:
+    """The logit scale and bias of a term as a temperature that shares them."""
+    return LogitScaleBias.from_tensors(parameters["logit_scale"], parameters["logit_bias"])
 
 
 @dataclass(frozen=True, eq=False)

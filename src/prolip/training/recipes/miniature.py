@@ -25,6 +25,10 @@ A masked text is a true, more general caption (variant prolip). Each other varia
     clip, siglip     the same towers without variances; siglip after the same first stages
     no-inclusion, image-in-text, whole-in-masked      only the named terms of the inclusion loss
     ppcl-alone, pml-alone      no softmax before, no inclusion terms: each loss by itself
+    likelihood       ours: the likelihood of von Mises-Fisher posteriors (docs/likelihood.md) instead of PPCL, one
+                     log-variance per sample, no masked texts, no lexicon
+    ppcl-matched     PPCL with all else as in likelihood: its control
+    nll              PPCL with the isotropic NLL of own pairs, no masked texts
 
 samples and batch_size are parameters of this recipe, because the stages and the initial logit bias, -ln(batch size),
 depend on them.
@@ -48,14 +52,20 @@ from prolip.training.config import (
 
 Variant = Literal[
     "prolip", "mask", "drop", "clip", "siglip", "no-inclusion", "image-in-text", "whole-in-masked", "ppcl-alone",
-    "pml-alone",
+    "pml-alone", "likelihood", "ppcl-matched", "nll",
 ]  # fmt: skip
 SAMPLES = {"minutes": 250_000, "hour": 1_200_000, "night": 12_000_000}
 """Number of samples, by scale. One core processes 500 to 700 per second."""
 POSITION_STAGE, SOFTMAX_STAGE, INCLUSION_STAGE = 0.12, 0.18, 0.15
 """Fractions of the samples: the first stage (positions), the softmax alone, the softmax with inclusion terms."""
-LEARNED_SCALE = ("clip", "siglip", "ppcl-alone", "pml-alone")
+LEARNED_SCALE = ("clip", "siglip", "ppcl-alone", "pml-alone", "likelihood")
 """Variants that learn their scale. In the others it stays near its initial value, as in the variant prolip."""
+LEXICON_FREE = ("likelihood", "ppcl-matched", "nll")
+"""Variants without masked texts, and without inclusion terms before their last stage."""
+KAPPA = 20.0
+"""Initial concentration of the likelihood."""
+LOG_VAR = -5.5
+"""Initial log-variance of the LEXICON_FREE variants."""
 NUM_UNSEEN = 8
 """Number of pairs of a color and a shape that no training scene shows."""
 
@@ -89,11 +99,16 @@ def recipe(
         ),
         objective=_make_objective(variant),
         initial_stages=_make_initial_stages(variant, samples),
-        masking=MaskingConfig(image_fraction=1 / 8, text_fraction=1 / 2, method=_choose_masking_method(variant)),
+        masking=MaskingConfig(
+            image_fraction=1 / 8, text_fraction=0 if variant in LEXICON_FREE else 1 / 2,
+            method=_choose_masking_method(variant),
+        ),
         optimizer=OptimizerConfig(
             lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup_steps=50, final_lr_fraction=0.02, grad_clip_norm=1.0,
             # 10: scale and bias are learned, faster than the weights; 0.03: they stay nearly fixed
             temperature_lr_multiplier=10.0 if variant in LEARNED_SCALE else 0.03,
+            # the scale of a softmax before a likelihood stays fixed as the others' does; tau of `nll` is learned
+            auxiliary_lr_multiplier={"likelihood": 0.03, "nll": 10.0}.get(variant),
         ),
         log=LogConfig(every_steps=20),
         held_out=HeldOutConfig(source=held_out, samples=1000, every_steps=250),
@@ -128,6 +143,12 @@ def _make_model_spec(variant: Variant, batch_size: int) -> ModelSpec:
             return replace(spec, uncertainty="none", contrastive_loss="softmax", init_logit_bias=None)
         case "siglip":
             return replace(spec, uncertainty="none")
+        case "likelihood":
+            return replace(
+                spec, isotropic=True, contrastive_loss="likelihood", init_scale=KAPPA, init_log_var=LOG_VAR
+            )
+        case "ppcl-matched" | "nll":
+            return replace(spec, isotropic=True, init_log_var=LOG_VAR)
         case _:
             return spec
 
@@ -148,11 +169,15 @@ def _make_objective(variant: Variant) -> Objective:
             return replace(without_inclusion, ppcl=0.0, pml=1.0)
         case "ppcl-alone" | "no-inclusion":  # they differ only in their initial stages and in LEARNED_SCALE
             return without_inclusion
+        case "likelihood":
+            return replace(full, ppcl=0.0, likelihood=1.0)
+        case "nll":
+            return replace(full, nll=1.0)
         case "image-in-text":
             return replace(full, masked=0.0)
         case "whole-in-masked":
             return replace(full, inclusion=0.0)
-        case _:  # prolip, mask and drop: they differ in how texts lose tokens, not in their objective
+        case _:  # prolip, mask, drop and ppcl-matched: they differ in how texts lose tokens, not in their objective
             return full
 
 
@@ -174,6 +199,8 @@ def _make_initial_stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
         return single_object_stages
+    if variant in LEXICON_FREE:
+        return *single_object_stages, Stage(samples=round(INCLUSION_STAGE * samples), objective=objective)
     softmax_with_inclusion = replace(_make_objective(variant), ppcl=0.0, siglip=0.0, clip=1.0, vib=0.0)
     inclusion_stage = Stage(samples=round(INCLUSION_STAGE * samples), objective=softmax_with_inclusion)
     return *single_object_stages, inclusion_stage
@@ -181,4 +208,6 @@ def _make_initial_stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
 
 def _choose_masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
     """How a text's masked view is made; see `MaskingConfig.method`."""
+    if variant in LEXICON_FREE:
+        return "mask"  # of images only: no text has a masked view
     return "mask" if variant == "mask" else "drop" if variant == "drop" else "general"

@@ -1,0 +1,75 @@
+"""Logits of a match between an image and a text, as a model was trained to give them; sigmoid(logit) is a probability."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from prolip.gaussian import compute_dtype
+from prolip.measures import vmf
+
+
+class HasMeanAndTrace(Protocol):
+    """What a match needs: `Gaussian` and `MeanTrace` have it."""
+
+    @property
+    def mean(self) -> Tensor: ...  # (N, D)
+
+    @property
+    def uncertainty(self) -> Tensor: ...  # (N,)
+
+
+class LogitParameters(NamedTuple):
+    """What turns a pair into the logit of a match.
+
+    Attributes:
+        scale: a of a (1 - CSD/2) + b (PPCL); of a likelihood model e^tau, the concentration of an input of trace 1.
+        bias: b; None for a softmax model, which has no match probability.
+        gamma: Exponent of the trace in the concentrations of a likelihood model; None: PPCL's logit.
+    """
+
+    scale: float
+    bias: float | None
+    gamma: float | None = None
+
+    def logits(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
+        """Logits of image i and text i.
+
+        Args:
+            images: (N, D).
+            texts: (N, D).
+
+        Returns:
+            (N,). A softmax model has none of its own: b counts as 0.
+        """
+        dtype = compute_dtype(images.mean, texts.mean)
+        cosine = (images.mean.to(dtype) * texts.mean).sum(-1)
+        return self._combine(cosine, images.uncertainty.to(dtype), texts.uncertainty.to(dtype), images.mean.shape[-1])
+
+    def logits_matrix(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
+        """Logits of all pairs.
+
+        Args:
+            images: (N, D).
+            texts: (M, D).
+
+        Returns:
+            (N, M).
+        """
+        dtype = compute_dtype(images.mean, texts.mean)
+        cosine = images.mean.to(dtype) @ texts.mean.to(dtype).mT
+        traces = images.uncertainty.to(dtype)[:, None], texts.uncertainty.to(dtype)
+        return self._combine(cosine, *traces, images.mean.shape[-1])
+
+    def _combine(self, cosine: Tensor, image_trace: Tensor, text_trace: Tensor, dim: int) -> Tensor:
+        """Logits from cosines and traces, which broadcast."""
+        bias = self.bias or 0.0
+        if self.gamma is None:
+            # of means of unit length, product - traces / 2 is 1 - CSD / 2
+            return self.scale * (cosine - 0.5 * (image_trace + text_trace)) + bias
+        log_scale = torch.tensor(math.log(self.scale), dtype=cosine.dtype, device=cosine.device)
+        kappas = (vmf.concentration(trace, log_scale, self.gamma) for trace in (image_trace, text_trace))
+        return vmf.pmi(cosine, *kappas, dim) + bias
