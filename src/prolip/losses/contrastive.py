@@ -246,7 +246,9 @@ def _check_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
         raise ValueError("texts are empty: the loss of an empty batch is undefined")
 
 
-def check_pair_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace, offset: int, chunk: int | None) -> None:
+def check_pair_shapes(
+    images: HasMeanAndTrace, texts: HasMeanAndTrace, offset: int, chunk: int | None
+) -> None:
     """Raise ValueError unless shapes fit, every image has its text from `offset` on, and the chunk is positive."""
     _check_shapes(images, texts)
     n, m = images.mean.shape[0], texts.mean.shape[0]

@@ -174,7 +174,9 @@ class _PmiLossSum(torch.autograd.Function):
             torch.zeros_like(t)
             for t in (image_means, image_kappa, image_shift, text_means, text_kappa, text_shift)
         ]
-        grad_images, grad_image_kappa, residual_rows, grad_texts, grad_text_kappa, residual_columns = gradients
+        grad_images, grad_image_kappa, residual_rows, grad_texts, grad_text_kappa, residual_columns = (
+            gradients
+        )
         for start in range(0, text_means.shape[0], chunk):
             part = slice(start, start + chunk)
             cosine = image_means @ text_means[part].mT

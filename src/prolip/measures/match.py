@@ -1,4 +1,4 @@
-"""Logits of a match between an image and a text, as a model was trained to give them; sigmoid(logit) is a probability."""
+"""Logits of a match between an image and a text, by the loss that the model was trained with."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class LogitParameters(NamedTuple):
         """
         dtype = compute_dtype(images.mean, texts.mean)
         cosine = (images.mean.to(dtype) * texts.mean).sum(-1)
-        return self._combine(cosine, images.uncertainty.to(dtype), texts.uncertainty.to(dtype), images.mean.shape[-1])
+        return self._combine(
+            cosine, images.uncertainty.to(dtype), texts.uncertainty.to(dtype), images.mean.shape[-1]
+        )
 
     def logits_matrix(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
         """Logits of all pairs.

@@ -178,7 +178,9 @@ def _compute_quotient(order: float, eps: float) -> tuple[float, ...]:
 def _bound_slope(polynomial: Polynomial) -> float:
     """Largest |p(t) - p(1)| / (1 - t) for t from 0 to 1, on a grid."""
     at_one = float(sum(polynomial))
-    values = ((t / 64, math.fsum(float(c) * (t / 64) ** i for i, c in enumerate(polynomial))) for t in range(64))
+    values = (
+        (t / 64, math.fsum(float(c) * (t / 64) ** i for i, c in enumerate(polynomial))) for t in range(64)
+    )
     return max(abs(value - at_one) / (1 - t) for t, value in values)
 
 
@@ -196,7 +198,9 @@ def _make_log_debye_polynomials(count: int) -> tuple[Polynomial, ...]:
     u: list[Polynomial] = [[Fraction(1)]]
     for _ in range(count):
         slope = [power * c for power, c in enumerate(u[-1])][1:]
-        derivative_part = _multiply([Fraction(0), Fraction(0), Fraction(1, 2), Fraction(0), Fraction(-1, 2)], slope)
+        derivative_part = _multiply(
+            [Fraction(0), Fraction(0), Fraction(1, 2), Fraction(0), Fraction(-1, 2)], slope
+        )
         integrand = _multiply([Fraction(1, 8), Fraction(0), Fraction(-5, 8)], u[-1])
         integral = [Fraction(0), *(c / (power + 1) for power, c in enumerate(integrand))]
         u.append(_add(derivative_part, integral))

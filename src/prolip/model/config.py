@@ -218,7 +218,10 @@ class ModelConfig:
         require_positive_int(self.embed_dim, "embed_dim", maximum=2**16)
         require_field_types(self)
         require_positive(self.gamma, "gamma")
-        if self.contrastive_loss == "likelihood" and "none" in (self.image.uncertainty, self.text.uncertainty):
+        if self.contrastive_loss == "likelihood" and "none" in (
+            self.image.uncertainty,
+            self.text.uncertainty,
+        ):
             raise ValueError('contrastive_loss "likelihood" needs variances in both towers')
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:

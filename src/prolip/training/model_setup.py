@@ -70,7 +70,9 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
 
     Raises a ValueError if an option doesn't fit the loss or the patch size.
     """
-    config = get_config(spec.size, tokenizer_config).with_uncertainty(spec.uncertainty, isotropic=spec.isotropic)
+    config = get_config(spec.size, tokenizer_config).with_uncertainty(
+        spec.uncertainty, isotropic=spec.isotropic
+    )
     if spec.contrastive_loss == "softmax" and spec.init_logit_bias is not None:
         raise ValueError(
             "model.init_logit_bias can't be set with model.contrastive_loss softmax, which has no bias: remove it"

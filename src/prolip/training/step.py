@@ -28,7 +28,6 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 from prolip.training.masked_views import MaskedViews
 
-
 AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", "nll")
 """Attributes of `TrainModule` that hold logit scales and biases which are not the model's."""
 LIKELIHOOD_KAPPA = 2.5
