@@ -52,8 +52,8 @@ IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
 `retrieval.index.build` tries that reaches the recall."""
 
 RankBy = Literal["csd", "cosine", "match"]
-"""csd: by the closed-form sampled distance. cosine: by the means alone. match: the order of csd, shown as
-probabilities."""
+"""csd: by the closed-form sampled distance. cosine: by the means alone. match: by the match probability of the loss
+that the model was trained with; for PPCL that is the order of csd."""
 
 InclusionMeasure = Literal["inclusion", "containment"]
 """By log inclusion, or by log containment, of an item in the query, or of the query in an item."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -13,15 +12,9 @@ from prolip.data.sample import SampleError
 from prolip.data.source import Source
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters as LogitParameters  # noqa: PLC0414
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
-
-
-class LogitParameters(NamedTuple):
-    """logit = scale x similarity + bias; bias is None for a model trained with a softmax, which has none."""
-
-    scale: float
-    bias: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +66,7 @@ class BaseEmbedder(ABC):
     @property
     @abstractmethod
     def logit_parameters(self) -> LogitParameters:
-        """Scale (not its logarithm) and bias of the model's logits."""
+        """Scale (not its logarithm), bias and exponent of the model's logits."""
 
     @property
     @abstractmethod
@@ -169,16 +162,3 @@ def has_uncertainty(model: ProLIP) -> bool:
         False for CLIP and SigLIP, whose embeddings are points.
     """
     return "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
-
-
-def get_logit_parameters(model: ProLIP) -> LogitParameters:
-    """Get the scale (not its logarithm) and bias of the model's logits.
-
-    Args:
-        model: The model.
-
-    Returns:
-        Scale and bias as floats; the bias is None if the model has none.
-    """
-    bias = None if model.logit_bias is None else model.logit_bias.item()
-    return LogitParameters(model.temperature.scale.item(), bias)

@@ -193,11 +193,11 @@ def _write_or_check_header(
     """
     model_config, storage = model.config, config.storage
     has_uncertainty = "none" not in (model_config.image.uncertainty, model_config.text.uncertainty)
+    logits = model.logit_parameters
     existing_header = DatasetHeader.read(storage) if has_embeddings(storage) else None
     header = DatasetHeader(
         model=config.model, identity=model_identity(model), dim=model_config.embed_dim,
-        has_uncertainty=has_uncertainty, scale=model.temperature.scale.item(),
-        logit_bias=None if model.logit_bias is None else model.logit_bias.item(),
+        has_uncertainty=has_uncertainty, scale=logits.scale, logit_bias=logits.bias, gamma=logits.gamma,
         variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
         modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
         fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),

@@ -25,7 +25,6 @@ from prolip.embeddings.base_embedder import (
     EncodedImages,
     ImageTransform,
     LogitParameters,
-    get_logit_parameters,
     has_uncertainty,
 )
 from prolip.embeddings.cache import CachedDataset, EmbeddingCache
@@ -84,7 +83,7 @@ class Embedder(BaseEmbedder):
 
     @property
     def logit_parameters(self) -> LogitParameters:
-        return get_logit_parameters(self.model)
+        return self.model.logit_parameters
 
     @property
     def has_uncertainty(self) -> bool:
@@ -202,9 +201,9 @@ class Embedder(BaseEmbedder):
         logits = self.logit_parameters
         return DatasetHeader(
             model=repr(self.model), identity=self.identity, dim=self.model.config.embed_dim,
-            has_uncertainty=self.has_uncertainty, scale=logits.scale, logit_bias=logits.bias, variances="full",
-            precision="float32", modality=modality, data=data, captions=None, image=None, fingerprint=fingerprint,
-            part_size=part_size, parts=-(-length // part_size),
+            has_uncertainty=self.has_uncertainty, scale=logits.scale, logit_bias=logits.bias, gamma=logits.gamma,
+            variances="full", precision="float32", modality=modality, data=data, captions=None, image=None,
+            fingerprint=fingerprint, part_size=part_size, parts=-(-length // part_size),
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from prolip.choices import Modality, Precision, Variances
 from prolip.configs import build_dataclass, require_field_types
+from prolip.measures.match import LogitParameters
 from prolip.storage.folders import Storage, open_storage
 
 VERSION = 3
@@ -30,8 +31,8 @@ class DatasetHeader:
         identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
         dim: D, the embedding dimension.
         has_uncertainty: Whether images and texts of the model have variances; False: all its Gaussians are points.
-        scale, logit_bias: Match probability sigmoid(scale (1 - CSD / 2) + logit_bias); the bias is None for a softmax
-            model, which has no match probability.
+        scale, logit_bias, gamma: Parameters of the match probability, see `LogitParameters`; the bias is None for a
+            softmax model, which has none, and gamma for models that were not trained with the likelihood.
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
         data, captions, image: The data that was embedded, as `open_data` takes it; without passwords.
@@ -61,9 +62,15 @@ class DatasetHeader:
     parts: int
     columns: dict[str, str] = field(default_factory=dict)
     transform: str | None = None
+    gamma: float | None = None
 
     def __post_init__(self) -> None:
         require_field_types(self)
+
+    @property
+    def logit_parameters(self) -> LogitParameters:
+        """What turns a pair of these embeddings into the logit of a match."""
+        return LogitParameters(self.scale, self.logit_bias, self.gamma)
 
     def to_json(self) -> str:
         """One line of JSON, as it is stored in every part."""

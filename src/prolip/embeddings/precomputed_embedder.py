@@ -95,7 +95,7 @@ class PrecomputedEmbedder(BaseEmbedder):
 
     @property
     def logit_parameters(self) -> LogitParameters:
-        return LogitParameters(self.header.scale, self.header.logit_bias)
+        return self.header.logit_parameters
 
     @property
     def has_uncertainty(self) -> bool:

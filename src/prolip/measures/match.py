@@ -47,7 +47,7 @@ class LogitParameters(NamedTuple):
         """
         dtype = compute_dtype(images.mean, texts.mean)
         cosine = (images.mean.to(dtype) * texts.mean).sum(-1)
-        return self._combine(
+        return self.combine(
             cosine, images.uncertainty.to(dtype), texts.uncertainty.to(dtype), images.mean.shape[-1]
         )
 
@@ -64,14 +64,25 @@ class LogitParameters(NamedTuple):
         dtype = compute_dtype(images.mean, texts.mean)
         cosine = images.mean.to(dtype) @ texts.mean.to(dtype).mT
         traces = images.uncertainty.to(dtype)[:, None], texts.uncertainty.to(dtype)
-        return self._combine(cosine, *traces, images.mean.shape[-1])
+        return self.combine(cosine, *traces, images.mean.shape[-1])
 
-    def _combine(self, cosine: Tensor, image_trace: Tensor, text_trace: Tensor, dim: int) -> Tensor:
-        """Logits from cosines and traces, which broadcast."""
+    def combine(self, cosine: Tensor, image_trace: Tensor, text_trace: Tensor, dim: int) -> Tensor:
+        """Logits from what they depend on. The logit is symmetric: images and texts may change places.
+
+        Args:
+            cosine: Products of means of unit length, of any shape.
+            image_trace, text_trace: Uncertainties that broadcast with them.
+            dim: D.
+
+        Returns:
+            Logits, of the broadcast shape.
+        """
         bias = self.bias or 0.0
         if self.gamma is None:
             # of means of unit length, product - traces / 2 is 1 - CSD / 2
             return self.scale * (cosine - 0.5 * (image_trace + text_trace)) + bias
         log_scale = torch.tensor(math.log(self.scale), dtype=cosine.dtype, device=cosine.device)
-        kappas = (vmf.concentration(trace, log_scale, self.gamma) for trace in (image_trace, text_trace))
-        return vmf.pmi(cosine, *kappas, dim) + bias
+        image_kappa, text_kappa = (
+            vmf.concentration(trace, log_scale, self.gamma) for trace in (image_trace, text_trace)
+        )
+        return vmf.pmi(cosine, image_kappa, text_kappa, dim) + bias

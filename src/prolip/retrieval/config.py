@@ -37,7 +37,8 @@ class SearchConfig:
     k: int = 20
     """Number of results."""
     rank_by: RankBy = "csd"
-    """csd: expected squared distance. cosine: of the means. match: ranked as csd, shown as match probability."""
+    """csd: expected squared distance. cosine: of the means. match: by the probability of the loss that
+    the model was trained with."""
     where: str | None = None
     """SQL condition on the columns of the database, such as "uncertainty < 0.4 AND caption LIKE '%star%'"."""
     modality: Modality | None = None

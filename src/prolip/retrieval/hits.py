@@ -11,6 +11,7 @@ import torch
 
 from prolip.embeddings.schema import column_to_tensor
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.public import log_containment, log_inclusion
 from prolip.retrieval.index.vectors import extract_means
 
@@ -27,7 +28,7 @@ class SearchHits:
         mean: float64 (n, D).
         csd: float64 (n,): closed-form sampled distance to the query.
         cosine: float64 (n,): cosine of the means of item and query.
-        match: float64 (n,): probability that an image and a text match; None: the model has none.
+        match_logit: float64 (n,): logit of the probability that an image and a text match; None: the model has none.
         inclusion: float64 (n,): log inclusion, or log containment, of the item in the query, by the measure
             that `rerank` of the search named; None: there was no rerank.
         method: How the items were found, for messages.
@@ -37,12 +38,19 @@ class SearchHits:
     mean: np.ndarray
     csd: np.ndarray
     cosine: np.ndarray
-    match: np.ndarray | None
+    match_logit: np.ndarray | None
     inclusion: np.ndarray | None
     method: str
 
     def __len__(self) -> int:
         return len(self.csd)
+
+    @property
+    def match(self) -> np.ndarray | None:
+        """(n,), the probability that an image and a text match; None: the model has none."""
+        if self.match_logit is None:
+            return None
+        return torch.sigmoid(torch.from_numpy(self.match_logit)).numpy()
 
     @property
     def uncertainty(self) -> np.ndarray:
@@ -83,8 +91,8 @@ class SearchHits:
 
     def take(self, indices: np.ndarray) -> SearchHits:
         """A copy with the hits at these indices, in this order."""
-        match, inclusion = (
-            None if values is None else values[indices] for values in (self.match, self.inclusion)
+        match_logit, inclusion = (
+            None if values is None else values[indices] for values in (self.match_logit, self.inclusion)
         )
         return replace(
             self,
@@ -92,7 +100,7 @@ class SearchHits:
             mean=self.mean[indices],
             csd=self.csd[indices],
             cosine=self.cosine[indices],
-            match=match,
+            match_logit=match_logit,
             inclusion=inclusion,
         )
 
@@ -110,14 +118,14 @@ def _shorten_path(path: str) -> str:
 
 
 def score_items(
-    rows: Any, query: Gaussian, logit_parameters: tuple[float, float] | None, method: str
+    rows: Any, query: Gaussian, logit_parameters: LogitParameters | None, method: str
 ) -> SearchHits:
     """Compute the scores of items in float64. The hits are not sorted.
 
     Args:
         rows: A pyarrow table of n items, from `Database.find_nearest`.
         query: (D,).
-        logit_parameters: Scale and bias of the match probability; None: the model has none.
+        logit_parameters: Parameters of the match probability; None: the model has none.
         method: How the items were found, for messages.
 
     Returns:
@@ -129,12 +137,15 @@ def score_items(
     csd = np.square(mean - query_mean).sum(1) + trace_sums
     # |item| |query|; at least tiny, so that a zero mean has cosine 0
     norms = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
-    match = None
+    match_logit = None
     if logit_parameters is not None:
-        scale, bias = logit_parameters
-        match = torch.sigmoid(torch.from_numpy(scale * (1 - csd / 2) + bias)).numpy()
+        # of stored means, whose lengths may be rounded, CSD gives what the product of unit means would
+        product = torch.from_numpy(1 - (csd - trace_sums) / 2)
+        query_trace = query.log_var.double().exp().sum()
+        item_traces = torch.from_numpy(rows["uncertainty"].to_numpy().astype(np.float64))
+        match_logit = logit_parameters.combine(product, query_trace, item_traces, query.dim).numpy()
     items = rows.drop_columns([name for name in INTERNAL_COLUMNS if name in rows.column_names])
-    return SearchHits(items, mean, csd, mean @ query_mean / norms, match, None, method)
+    return SearchHits(items, mean, csd, mean @ query_mean / norms, match_logit, None, method)
 
 
 def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from prolip.gaussian import Gaussian, check_gaussian
+from prolip.measures.match import LogitParameters
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.database import Database, Distance, open_database
@@ -57,7 +58,7 @@ def search_gaussians(
     condition = _make_condition(database, config)
     effort, description = _choose_effort(database, config, condition)
     needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
-    is_reranked = needs_variances or (config.rank_by == "cosine" and effort is not None)
+    is_reranked = needs_variances or _is_ranked_by_other_than_csd(database, config, effort)
     num_candidates = config.candidates or max(200, 10 * config.k)
     count = num_candidates if is_reranked else config.k
     distance: Distance = "dot" if config.rank_by == "cosine" and not is_reranked else "l2"
@@ -82,17 +83,17 @@ def search_gaussians(
     ]
 
 
-def get_logit_parameters(database: Database) -> tuple[float, float] | None:
+def get_logit_parameters(database: Database) -> LogitParameters | None:
     """Read the parameters of the match probability.
 
     Args:
         database: Whose header has them.
 
     Returns:
-        Scale (not its logarithm) and bias of the logits; None if the model has none.
+        What turns a pair into a logit; None if the model has none.
     """
     header = database.header
-    return None if header.logit_bias is None else (header.scale, header.logit_bias)
+    return None if header.logit_bias is None else header.logit_parameters
 
 
 def _make_condition(database: Database, config: SearchConfig) -> str | None:
@@ -219,7 +220,7 @@ def _select_best(
     if num_candidates is not None:
         nearest = hits.argsort(hits.csd)[:num_candidates]
         rows, hits = rows.take(nearest), hits.take(nearest)
-    sort_key = -hits.cosine if config.rank_by == "cosine" else hits.csd
+    sort_key = _get_sort_key(hits, config)
     is_selected = np.ones(len(hits), dtype=bool)
     if len(hits) and (config.rerank is not None or null is not None):
         items = rows_to_gaussian(rows, query.dim)
@@ -231,6 +232,24 @@ def _select_best(
             hits, sort_key = replace(hits, inclusion=inclusion), -inclusion
     order = hits.argsort(sort_key)
     return hits.take(order[is_selected[order]][: config.k])
+
+
+def _is_ranked_by_other_than_csd(
+    database: Database, config: SearchConfig, effort: SearchEffort | None
+) -> bool:
+    """Whether candidates by CSD must be sorted anew: by cosine with an index, or by the match of a likelihood model."""
+    if config.rank_by == "match":
+        return database.header.gamma is not None
+    return config.rank_by == "cosine" and effort is not None
+
+
+def _get_sort_key(hits: SearchHits, config: SearchConfig) -> np.ndarray:
+    """The key (n,) by which hits are sorted, smallest first. Of PPCL, the order by match is that of CSD."""
+    if config.rank_by == "cosine":
+        return -hits.cosine
+    if config.rank_by == "match" and hits.match_logit is not None:
+        return -hits.match_logit
+    return hits.csd
 
 
 def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, null: Gaussian | None) -> None:
@@ -249,7 +268,7 @@ def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, n
     if null is not None and check_gaussian(null, "null").shape != (1, header.dim):
         raise ValueError(f"null must be one embedding, (1, {header.dim}), not {tuple(null.shape)}")
     needs_variances = config.rerank is not None or null is not None
-    if config.candidates is not None and not needs_variances and config.rank_by != "cosine":
+    if config.candidates is not None and not needs_variances and config.rank_by == "csd":
         raise ValueError(
             "candidates has no effect without rerank, only_included (in Python: null) or rank_by cosine: leave out "
             "candidates, or add one of these"

@@ -55,7 +55,7 @@ class Confidences:
         Returns:
             The confidences, (N,) each; without "uncertainty" if the images are points.
         """
-        scale, bias = logits
+        scale, bias = logits.scale, logits.bias
         best = scores.amax(1).double()
         log_odds = _max_log_odds(scores, scale)
         ranking: dict[Confidence, Tensor] = {"match": best, "max_softmax": log_odds}

@@ -97,7 +97,7 @@ def evaluate_calibration(
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     fit_rows, test_rows = order[: len(order) // 2], order[len(order) // 2 :]
     fit_half, test_half = (scores[fit_rows], labels[fit_rows]), (scores[test_rows], labels[test_rows])
-    scale, bias = logits
+    scale, bias = logits.scale, logits.bias
     fitted = fit.fit_temperature(*fit_half)
     softmax = SoftmaxComparison(
         raw=SoftmaxCalibration(scale=scale, metrics=calibration.softmax_calibration(*test_half, scale)),
