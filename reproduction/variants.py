@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 HEADLINE, NO_INCLUSION = "prolip", "no-inclusion"
 """The variant that is the paper's method, and the one without its inclusion terms."""
+LIKELIHOOD = "likelihood"
+"""Our variant that learns ambiguity from pairs alone."""
 UNTRAINED, COST = "untrained", "cost"
 UNTRAINED_VARIANTS = (UNTRAINED, COST)
 """Variants without training: untrained models of the headline's config, and the time of a training step."""
@@ -38,6 +40,12 @@ VARIANTS = {
     "pml-alone": Variant(
         "PCME++'s loss (PML) from the first step on, with [UNC], without softmax and inclusion"
     ),
+    LIKELIHOOD: Variant(
+        "ours: the likelihood of vMF posteriors instead of PPCL, one width per sample, no masked texts, no lexicon",
+        seeds=3,
+    ),
+    "ppcl-matched": Variant("the control of likelihood: all the same, but PPCL"),
+    "nll": Variant("PPCL with the isotropic NLL of own pairs; all else as in likelihood"),
     UNTRAINED: Variant("fresh weights of the same config", seeds=3),
     COST: Variant("seconds of a training step: [UNC], deterministic, multi-head"),
 }

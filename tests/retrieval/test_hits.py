@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.public import csd, log_containment, log_inclusion
 from prolip.retrieval.hits import log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.append import index_embeddings
@@ -29,7 +30,7 @@ def found(tmp_path_factory):
 
 @pytest.fixture
 def hits(found):
-    return score_items(found, QUERY[0], (10.0, -4.0), "by hand")
+    return score_items(found, QUERY[0], LogitParameters(10.0, -4.0), "by hand")
 
 
 def test_score_items_values(found, hits):

@@ -51,7 +51,7 @@ def texts_of(twins, first=0):
 
 @pytest.mark.parametrize(
     ("batch", "share", "count"),
-    [(48, 0.125, 6), (16384, 0.125, 2048), (12, 0.125, 2), (1, 0.125, 1), (3, 0.0, 1), (8, 1.0, 8), (20, 0.375, 8)],
+    [(48, 0.125, 6), (16384, 0.125, 2048), (12, 0.125, 2), (1, 0.125, 1), (3, 0.1, 1), (8, 1.0, 8), (20, 0.375, 8)],
 )  # fmt: skip
 def test_a_share_of_the_whole_batch_has_twins_and_at_least_one(batch, share, count):
     """1.5 -> 2 and 7.5 -> 8: the nearest, halves to even."""
@@ -69,7 +69,7 @@ def test_equal_shares_of_images_and_texts_are_the_same_samples():
     assert torch.equal(twins.image_rows, twins.text_rows)
 
 
-@pytest.mark.parametrize(("images", "texts"), [(0.125, 0.5), (0.5, 0.125), (0.0, 1.0)])
+@pytest.mark.parametrize(("images", "texts"), [(0.125, 0.5), (0.5, 0.125), (0.01, 1.0)])
 def test_the_smaller_set_is_part_of_the_larger(images, texts):
     twins = draw(masking=MaskingConfig(image_fraction=images, text_fraction=texts))
     assert (twins.total_images, twins.total_texts) == tuple(
@@ -77,6 +77,13 @@ def test_the_smaller_set_is_part_of_the_larger(images, texts):
     )
     smaller, larger = sorted((set(twins.image_rows.tolist()), set(twins.text_rows.tolist())), key=len)
     assert smaller < larger
+
+
+@pytest.mark.parametrize(("images", "texts"), [(0.0, 0.5), (0.5, 0.0)])
+def test_a_fraction_of_zero_draws_no_views(images, texts):
+    views = draw(masking=MaskingConfig(image_fraction=images, text_fraction=texts))
+    assert (views.total_images, views.total_texts) == (round(BATCH * images), round(BATCH * texts))
+    assert (len(views.image_rows), len(views.text_rows)) == (views.total_images, views.total_texts)
 
 
 def test_every_row_has_its_turn_as_often_as_another():

@@ -87,6 +87,7 @@ def recipe(
         batch_size: Samples per step.
     """
     samples = SAMPLES[scale] if samples is None else samples
+    extra = _list_scene_settings(variant)
     name_parts = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
     held_out = f"scenes:{level},size=48,unseen={NUM_UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
     return TrainConfig(
@@ -95,7 +96,7 @@ def recipe(
         batch_size=batch_size,
         model=_make_model_spec(variant, batch_size),
         data=DataConfig(
-            source=_make_scene_source(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
+            source=_make_scene_source(level, *extra), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
         ),
         objective=_make_objective(variant),
         initial_stages=_make_initial_stages(variant, samples),
@@ -130,7 +131,12 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
         "captions=1",
         "levels=0.1/0.2/0.4/0.3",
     )
-    return (",".join((*settings, "complete=0.5", "general=true", *extra_settings)),)
+    return (",".join((*settings, "complete=0.5", *extra_settings)),)
+
+
+def _list_scene_settings(variant: Variant) -> tuple[str, ...]:
+    """Settings of a variant's scenes: more general captions for those that have masked texts."""
+    return () if variant in LEXICON_FREE else ("general=true",)
 
 
 def _make_model_spec(variant: Variant, batch_size: int) -> ModelSpec:
@@ -187,14 +193,17 @@ def _make_initial_stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
     ppcl-alone and pml-alone have their own loss in the first two stages. Neither they nor clip have the third.
     """
     objective = _make_objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
+    extra = _list_scene_settings(variant)
     single_object_stages = (
         Stage(
             samples=round(POSITION_STAGE * samples),
             objective=objective,
-            source=_make_scene_source("single", "placed=0.5"),
+            source=_make_scene_source("single", *extra, "placed=0.5"),
         ),
         Stage(
-            samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_make_scene_source("single")
+            samples=round(SOFTMAX_STAGE * samples),
+            objective=objective,
+            source=_make_scene_source("single", *extra),
         ),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
