@@ -96,7 +96,8 @@ def recipe(
         batch_size=batch_size,
         model=_make_model_spec(variant, batch_size),
         data=DataConfig(
-            source=_make_scene_source(level, *extra), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
+            source=_make_scene_source(level, *extra), augment=False, workers=1,
+            token_dropout=0.5 if variant == "drop" else 0.0,
         ),
         objective=_make_objective(variant),
         initial_stages=_make_initial_stages(variant, samples),
