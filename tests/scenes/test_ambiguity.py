@@ -1,4 +1,5 @@
 import math
+import statistics
 from dataclasses import replace
 from itertools import pairwise, permutations, product
 
@@ -8,7 +9,7 @@ from prolip.scenes.ambiguity import log_ambiguity, probability
 from prolip.scenes.captions import make_caption, make_caption_chain, make_description
 from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, is_true
 from prolip.scenes.random_draws import RandomDraws
-from prolip.scenes.world import HARD, SIMPLE, Scene, SceneObject, World
+from prolip.scenes.world import HARD, SIMPLE, VARIED, Scene, SceneObject, World, get_world
 from tests.scenes.worlds import GRID_OF_THREE, WORLDS
 
 
@@ -38,6 +39,9 @@ def test_probability_by_hand_in_simple_world(meaning, expected):
     assert probability(meaning, SIMPLE) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
+WEIGHTS = {name: getattr(VARIED, name) for name in ("shape_weights", "color_weights", "size_weights")}
+
+
 def by_enumeration(meaning, world):
     """Every scene of a world, one by one."""
     cells = [divmod(cell, world.grid) for cell in range(world.grid**2)]
@@ -46,21 +50,22 @@ def by_enumeration(meaning, world):
         if share == 0:
             continue
         placements = list(permutations(cells, count))
-        for kinds in product(world.object_kinds, repeat=count):
+        for kinds in product(zip(world.object_kinds, world.kind_probabilities, strict=True), repeat=count):
             for placement in placements:
                 objects = tuple(
-                    SceneObject(*kind, *cell) for kind, cell in zip(kinds, placement, strict=True)
+                    SceneObject(*kind, *cell) for (kind, _), cell in zip(kinds, placement, strict=True)
                 )
                 if is_true(meaning, Scene(objects, "white", "clean", world.grid, 0)):
-                    total += share / len(placements) / len(world.object_kinds) ** count
+                    total += share / len(placements) * math.prod(p for _, p in kinds)
     return total
 
 
-def test_probability_matches_enumeration_of_small_world():
+@pytest.mark.parametrize("weights", [{}, WEIGHTS], ids=["equal kinds", "unequal kinds"])
+def test_probability_matches_enumeration_of_small_world(weights):
     """Five kinds of pairs are left of 64, so that all scenes of three things can be gone through."""
     kept = {("red", "circle"), ("red", "star"), ("blue", "ring")}
     unseen = frozenset((c, s) for s, c, _ in World().object_kinds if (c, s) not in kept)
-    world = World(counts=(0.3, 0.4, 0.3), unseen=unseen)
+    world = World(counts=(0.3, 0.4, 0.3), unseen=unseen, **weights)
     relation = frozenset({SpatialRelation(0, "above", 1)})
     for meaning in (
         CaptionMeaning((ObjectPattern("round"), ObjectPattern("round", None, "small")), relation),
@@ -98,6 +103,35 @@ def test_probability_matches_large_sample(name):
         assert abs(count - len(scenes) * p) <= max(5 * spread, 6), meaning
         checked += 5 < count < len(scenes)
     assert checked >= 8
+
+
+@pytest.mark.parametrize(
+    ("pattern", "p"),
+    [
+        (("round",), 0.3),
+        ((None, "warm"), 0.8),
+        ((None, None, "small"), 0.42),
+        (("heart", "purple"), 0.044 * 0.057),
+    ],
+)
+def test_probability_by_hand_in_varied_world(pattern, p):
+    """One thing .7, two .3."""
+    meaning = CaptionMeaning((ObjectPattern(*pattern),))
+    assert probability(meaning, VARIED) == pytest.approx(0.7 * p + 0.3 * (1 - (1 - p) ** 2), rel=1e-12)
+
+
+def test_broad_captions_of_varied_world_differ_in_ambiguity():
+    """In the simple world nearly all broad captions have one of two ambiguities, .05 nats apart."""
+    for unseen in (0, 8):
+        world = get_world("varied", unseen)
+        values = [
+            log_ambiguity(make_caption(world.draw_scene(1, i), 1, RandomDraws(1, i, 1), world).meaning, world)
+            for i in range(2000)
+        ]
+        distinct = sorted({round(value, 6) for value in values})
+        assert statistics.pstdev(values) > 0.35
+        assert len(distinct) >= 8
+        assert min(high - low for low, high in pairwise(distinct)) > 0.05
 
 
 @pytest.mark.parametrize("name", WORLDS)

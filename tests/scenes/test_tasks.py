@@ -2,11 +2,12 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from prolip.scenes import is_true_caption
 from prolip.scenes.tasks import STYLE_FRACTIONS, make_tasks
-from prolip.scenes.world import STYLES
-from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
+from prolip.scenes.world import COLORS, STYLES
+from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, VARIED_HELD_OUT, WORLDS
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -83,6 +84,27 @@ def test_second_typical_style_has_its_fraction():
         counts[label, STYLES.index(scene.style)] += 1
     first, second = np.sort(counts / 200, axis=1)[:, ::-1][:, :2].mean(0)
     assert (first, second) == pytest.approx((0.63, 0.32), abs=0.06)
+
+
+def test_kinds_of_a_class_have_the_weights_of_the_world():
+    """The color of a class is given; its objects' shapes and sizes are as frequent as in the world."""
+    task = next(task for task in make_tasks(VARIED_HELD_OUT) if task.name == "color")
+    label = COLORS.index("red")
+    counts = Counter()
+    for index in range(label, 8 * 3000, 8):
+        (obj,) = task.sample(VARIED_HELD_OUT, 2, index)[0].objects
+        counts[obj.shape, obj.color, obj.size] += 1
+    pairs = zip(VARIED_HELD_OUT.object_kinds, VARIED_HELD_OUT.kind_probabilities, strict=True)
+    expected = {kind: probability for kind, probability in pairs if kind[1] == "red"}
+    assert set(counts) <= set(expected)
+    scale = 3000 / sum(expected.values())
+    assert chisquare([counts[k] for k in expected], [scale * p for p in expected.values()]).pvalue > 1e-5
+
+
+def test_unseen_pairs_have_the_sizes_of_the_world():
+    task = make_tasks(VARIED_HELD_OUT)[-1]
+    sizes = Counter(task.sample(VARIED_HELD_OUT, 2, i)[0].objects[0].size for i in range(3000))
+    assert sizes["large"] / 3000 == pytest.approx(0.58, abs=0.04)
 
 
 def test_count_task_has_possible_counts_only():

@@ -15,6 +15,7 @@ from prolip.scenes.world import (
     SIZES,
     STYLES,
     TONES,
+    VARIED,
     World,
     get_unseen_pairs,
     get_world,
@@ -37,10 +38,10 @@ def test_draw_scene_follows_distribution(world_and_scenes):
         (Counter(len(scene.objects) for scene in scenes), dict(enumerate(world.counts, start=1))),
         (Counter(scene.style for scene in scenes), dict(world.styles)),
         (Counter(scene.background for scene in scenes), dict.fromkeys(world.backgrounds, 1 / len(world.backgrounds))),
-        (Counter(obj.size for obj in objects), dict.fromkeys(SIZES, 0.5)),
+        (Counter(obj.size for obj in objects), dict(zip(SIZES, world.size_weights, strict=True))),
         (Counter((t.row, t.column) for t in objects), dict.fromkeys(cells, 1 / len(cells))),
-        (Counter((t.shape, t.color, t.size) for t in objects), dict.fromkeys(world.object_kinds,
-        1 / len(world.object_kinds))),
+        (Counter((t.shape, t.color, t.size) for t in objects), dict(zip(world.object_kinds,
+        world.kind_probabilities, strict=True))),
     ]  # fmt: skip
     for counts, shares in tables:
         assert set(counts) <= {name for name, share in shares.items() if share > 0}
@@ -71,6 +72,48 @@ def test_families_and_tones_halve_shapes_and_colors():
     assert len(set(SHAPES)) == len(set(COLORS)) == 8
 
 
+def test_kind_probabilities_are_products_without_unseen_pairs():
+    world = get_world("varied", 8)
+    products = {
+        (shape, color, size): p * q * r
+        for shape, p in zip(SHAPES, world.shape_weights, strict=True)
+        for color, q in zip(COLORS, world.color_weights, strict=True)
+        for size, r in zip(SIZES, world.size_weights, strict=True)
+        if (color, shape) not in world.unseen
+    }
+    assert tuple(products) == world.object_kinds
+    expected = [product / sum(products.values()) for product in products.values()]
+    assert world.kind_probabilities == pytest.approx(expected, rel=1e-12)
+    assert sum(world.kind_probabilities) == pytest.approx(1, abs=1e-12)
+
+
+def test_equal_weights_are_the_default():
+    """So that worlds without weights draw the scenes, and have the fingerprints, that they always had."""
+    equal = replace(HARD, shape_weights=[1 / 8] * 8, color_weights=[1 / 8] * 8, size_weights=[0.5, 0.5])
+    assert equal == HARD
+    assert equal.has_uniform_kinds
+    assert not VARIED.has_uniform_kinds
+    assert len(HARD.fingerprint_values()) == 5
+    assert set(get_world("hard", 8).kind_weights) == {1 / 128}
+
+
+def test_fingerprint_values_depend_on_every_weight():
+    worlds = [
+        SIMPLE,
+        replace(SIMPLE, shape_weights=VARIED.shape_weights),
+        replace(SIMPLE, color_weights=VARIED.shape_weights),
+        replace(SIMPLE, size_weights=VARIED.size_weights),
+    ]
+    assert len({str(world.fingerprint_values()) for world in worlds}) == 4
+
+
+def test_varied_world_has_no_pair_too_rare_to_learn():
+    pairs = Counter()
+    for (shape, color, _), probability in zip(VARIED.object_kinds, VARIED.kind_probabilities, strict=True):
+        pairs[color, shape] += probability
+    assert 1 / 400 <= min(pairs.values()) < max(pairs.values()) / 30
+
+
 def test_varying_attributes():
     assert SIMPLE.varying_attributes == {"count", "background"}
     assert HARD.varying_attributes == {"count", "background", "style"}
@@ -95,6 +138,10 @@ def test_varying_attributes():
         ({"styles": (("rococo", 1.0),)}, "'rococo' is not one of"),
         ({"unseen": frozenset({("circle", "red")})}, "unseen color 'circle'"),
         ({"unseen": frozenset((c, s) for c in COLORS for s in SHAPES)}, "all pairs"),
+        ({"size_weights": (0.5, 0.6)}, "size_weights must be 2 probabilities"),
+        ({"color_weights": (0.5, 0.5)}, "color_weights must be 8 probabilities"),
+        ({"shape_weights": (1.0, *[0.0] * 7)}, "shape_weights must be positive"),
+        ({"shape_weights": 8}, "weights must be sequences"),
     ],
 )
 def test_world_rejects_invalid_values(change, message):
@@ -113,7 +160,9 @@ def test_world_accepts_lists_and_sets():
 
 def test_get_world_by_name():
     assert get_world("hard") is HARD
-    with pytest.raises(ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard'\)"):
+    with pytest.raises(
+        ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard', 'varied'\)"
+    ):
         get_world("harder")
 
 
@@ -165,7 +214,7 @@ def test_get_unseen_pairs_requires_integer(count):
         get_unseen_pairs(count)
 
 
-@pytest.mark.parametrize("name", ["single", "simple", "hard"])
+@pytest.mark.parametrize("name", ["single", "simple", "hard", "varied"])
 def test_get_world_without_unseen_pairs(name):
     world = get_world(name, 8)
     assert world == replace(get_world(name), unseen=get_unseen_pairs(8))

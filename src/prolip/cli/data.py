@@ -96,7 +96,7 @@ def ambiguity(
 
     Args:
         captions: Any number of captions.
-        world: The distribution of scenes: single, simple or hard.
+        world: The distribution of scenes.
         unseen: Pairs of color and shape that are held out, as in prolip data scenes; all others are then more likely.
         as_json: Print JSON instead of a table; the log-ambiguity of a caption that is never true is null.
     """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from prolip.choices import SceneWorld
 from prolip.cli import common
 from prolip.reports.page.config import ReportConfig
 
@@ -51,14 +52,15 @@ def toy(out: Path = Path("toy-inclusion")) -> None:
     print(*save_toy_figure(_get_figure_path(out, "toy-inclusion")), sep="\n")
 
 
-def scenes(out: Path = Path("scenes"), world: Literal["simple", "hard"] = "hard", seed: int = 0) -> None:
+def scenes(out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0) -> None:
     """Sheet of scenes with captions from general to specific, and the true ambiguity of each.
 
     Example: prolip report scenes --world simple --out scenes
 
     Args:
         out: File name without suffix, or an existing folder; .png and .svg are written.
-        world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles.
+        world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles; varied: simple
+            with unequal shapes, colors and sizes.
         seed: Seed of the scenes.
     """
     from prolip.reports.scenes import save_scene_sheet

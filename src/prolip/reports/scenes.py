@@ -21,7 +21,7 @@ def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path
 
     Args:
         out: Path without suffix.
-        level: World of the scenes, simple or hard.
+        level: World of the scenes, by name.
         seed: Seed of the scenes.
 
     Returns:

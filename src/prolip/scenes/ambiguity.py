@@ -82,11 +82,12 @@ def _compute_object_probability(
 
 def _compute_signature_probabilities(patterns: tuple[ObjectPattern, ...], world: World) -> np.ndarray:
     """float64 (2^patterns,): P(a random kind of object matches exactly the patterns whose bits are set)."""
-    probabilities = np.zeros(2 ** len(patterns))
-    for kind in world.object_kinds:
+    weights: np.ndarray = np.zeros(2 ** len(patterns))
+    for kind, weight in zip(world.object_kinds, world.kind_weights, strict=True):
         signature = sum(pattern.matches_kind(*kind) << bit for bit, pattern in enumerate(patterns))
-        probabilities[signature] += 1
-    return probabilities / len(world.object_kinds)
+        weights[signature] += weight
+    weights /= weights.sum()  # equal weights are powers of 2: then both sums are exact
+    return weights
 
 
 def _is_well_placed(

@@ -23,7 +23,8 @@ class SceneDatasetSpec:
     """What `write_dataset` writes."""
 
     world: WorldName = "simple"
-    """single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing styles."""
+    """single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing styles; varied: simple
+    with unequal shapes, colors and sizes."""
     image_size: int = 64
     """Height and width of the images in pixels, from 32 to 224."""
     num_train: int = 20_000

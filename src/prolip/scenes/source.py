@@ -80,7 +80,7 @@ class Scenes:
     A sample's `extra` holds the `scene` and its `captions` with their meanings.
 
     Args:
-        world: The distribution of scenes, or its name: "single", "simple" or "hard".
+        world: The distribution of scenes, or its name (`prolip.choices.WorldName`).
         config: A `ScenesConfig`, or its fields as keywords.
     """
 

@@ -36,6 +36,8 @@ TEMPLATES_WITHOUT_ARTICLE = (
     *(f"{add_article(style)} picture of {{c}}" for style in STYLES),
 )
 """For class names with an article."""
+Kind = tuple[str, str, str]
+"""Shape, color and size of an object."""
 TASK_STREAM = 2
 """Last number of the seeds of a task's scenes. It fixes the data."""
 STYLE_FRACTIONS = (0.6, 0.3)
@@ -174,7 +176,17 @@ def _replace_objects(scene: Scene, scene_class: SceneClass, world: World, draws:
     ]
     if not kinds:  # the class is a pair of color and shape that the world holds out
         kinds = [(str(scene_class.shape), str(scene_class.color), size) for size in SIZES]
-    return replace(scene, objects=tuple(SceneObject(*draws.choice(kinds), *cell) for cell in cells))
+    return replace(
+        scene, objects=tuple(SceneObject(*_draw_kind(kinds, world, draws), *cell) for cell in cells)
+    )
+
+
+def _draw_kind(kinds: list[Kind], world: World, draws: RandomDraws) -> Kind:
+    """One of the kinds of objects, in proportion to their weights in the world; consumes one draw."""
+    if world.has_uniform_kinds:
+        return draws.choice(kinds)
+    weights = [world.weigh_kind(*kind) for kind in kinds]
+    return kinds[draws.categorical([weight / sum(weights) for weight in weights])]
 
 
 def _draw_style(style: str, style_key: str, label: int, world: World, draws: RandomDraws) -> str:

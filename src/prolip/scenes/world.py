@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from operator import index
 
 from prolip.checks import require_choice, require_positive_int
@@ -60,8 +63,11 @@ class World:
         grid: 2 or 3 cells per side; the objects of a scene are in different cells, all placements equally likely.
         backgrounds: The backgrounds, all equally likely.
         styles: Pairs (style, probability).
-        unseen: Pairs (color, shape) that no object has: held out for tests. All other kinds of objects (color, shape,
-            size) are equally likely, and the objects of a scene independent.
+        unseen: Pairs (color, shape) that no object has: held out for tests. The objects of a scene are independent.
+        shape_weights: Probabilities of the SHAPES, in their order. The probability of a kind of object (shape, color,
+            size) is in proportion to the product of its three weights, over all kinds that are not unseen.
+        color_weights: Probabilities of the COLORS.
+        size_weights: Probabilities of the SIZES.
     """
 
     counts: tuple[float, float, float] = (1.0, 0.0, 0.0)
@@ -69,6 +75,9 @@ class World:
     backgrounds: tuple[str, ...] = ("white",)
     styles: tuple[tuple[str, float], ...] = (("clean", 1.0),)
     unseen: frozenset[tuple[str, str]] = frozenset()
+    shape_weights: tuple[float, ...] = (1 / len(SHAPES),) * len(SHAPES)
+    color_weights: tuple[float, ...] = (1 / len(COLORS),) * len(COLORS)
+    size_weights: tuple[float, ...] = (1 / len(SIZES),) * len(SIZES)
 
     def __post_init__(self) -> None:
         """Convert lists to tuples, so that a world is hashable; raise ValueError unless all fields are valid."""
@@ -94,16 +103,59 @@ class World:
             require_choice(shape, SHAPES, "World: unseen shape")
         if not self.object_kinds:
             raise ValueError("World: all pairs of color and shape are unseen: no object is left to draw")
+        for name, values in (("shape", SHAPES), ("color", COLORS), ("size", SIZES)):
+            weights = getattr(self, f"{name}_weights")
+            require_distribution(weights, f"World: {name}_weights", len(values))
+            if min(weights) == 0:
+                raise ValueError(
+                    f"World: {name}_weights must be positive, not {weights!r}; `unseen` removes pairs"
+                )
 
     @cached_property
     def object_kinds(self) -> tuple[tuple[str, str, str], ...]:
-        """(shape, color, size) of every possible object, all equally likely."""
+        """(shape, color, size) of every possible object; `kind_probabilities` says how likely each is."""
         return tuple(
             (shape, color, size)
             for shape in SHAPES
             for color in COLORS
             if (color, shape) not in self.unseen
             for size in SIZES
+        )
+
+    @cached_property
+    def kind_weights(self) -> tuple[float, ...]:
+        """Weights of the `object_kinds`, in proportion to their probabilities; of default weights, powers of 2."""
+        return tuple(self.weigh_kind(*kind) for kind in self.object_kinds)
+
+    @cached_property
+    def kind_probabilities(self) -> tuple[float, ...]:
+        """Probabilities of the `object_kinds`; they add up to 1."""
+        total = math.fsum(self.kind_weights)
+        return tuple(weight / total for weight in self.kind_weights)
+
+    @cached_property
+    def has_uniform_kinds(self) -> bool:
+        """Whether all kinds of objects are equally likely."""
+        return len(set(self.kind_weights)) == 1
+
+    @cached_property
+    def _kind_thresholds(self) -> tuple[float, ...]:
+        """Cumulative probabilities of all kinds but the last, for bisection."""
+        return tuple(accumulate(self.kind_probabilities))[:-1]
+
+    def weigh_kind(self, shape: str, color: str, size: str) -> float:
+        """Compute the weight of a kind of object, also of one that is unseen.
+
+        Args:
+            shape, color, size: Attributes of the object.
+
+        Returns:
+            The product of its three weights: its probability, if no pair is unseen.
+        """
+        return (
+            self.shape_weights[SHAPES.index(shape)]
+            * self.color_weights[COLORS.index(color)]
+            * self.size_weights[SIZES.index(size)]
         )
 
     @cached_property
@@ -118,7 +170,11 @@ class World:
 
     def fingerprint_values(self) -> tuple[object, ...]:
         """The values of all fields, in a deterministic order; part of the fingerprints of data."""
-        return self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
+        values = self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
+        weights = self.shape_weights, self.color_weights, self.size_weights
+        # worlds of default weights keep the fingerprints that they had before there were weights
+        is_default = weights == (World.shape_weights, World.color_weights, World.size_weights)
+        return values if is_default else (*values, weights)
 
     def draw_scene(self, seed: int, index: int) -> Scene:
         """Draw the scene of (seed, index): always the same one.
@@ -134,11 +190,17 @@ class World:
         count = draws.categorical(self.counts) + 1
         objects = []
         for cell in draws.sample(self.grid**2, count):
-            shape, color, size = draws.choice(self.object_kinds)
+            shape, color, size = self._draw_kind(draws)
             objects.append(SceneObject(shape, color, size, *divmod(cell, self.grid)))
         background = draws.choice(self.backgrounds)
         style = self.styles[draws.categorical([probability for _, probability in self.styles])][0]
         return Scene(tuple(objects), background, style, self.grid, draws.uint32() << 32 | draws.uint32())
+
+    def _draw_kind(self, draws: RandomDraws) -> tuple[str, str, str]:
+        """A kind of object by its probability; consumes one draw."""
+        if self.has_uniform_kinds:
+            return draws.choice(self.object_kinds)
+        return self.object_kinds[bisect_right(self._kind_thresholds, draws.uniform())]
 
 
 def _freeze_fields(world: World) -> None:
@@ -152,11 +214,14 @@ def _freeze_fields(world: World) -> None:
             ("backgrounds", tuple(world.backgrounds)),
             ("styles", tuple((style, probability) for style, probability in world.styles)),
             ("unseen", frozenset((color, shape) for color, shape in world.unseen)),
+            ("shape_weights", tuple(world.shape_weights)),
+            ("color_weights", tuple(world.color_weights)),
+            ("size_weights", tuple(world.size_weights)),
         ):
             object.__setattr__(world, name, values)
     except (TypeError, ValueError):
         raise ValueError(
-            "World: counts and backgrounds must be sequences, styles pairs (style, probability), unseen pairs "
+            "World: counts, backgrounds and weights must be sequences, styles pairs (style, probability), unseen pairs "
             f"(color, shape), not {world}"
         ) from None
 
@@ -204,14 +269,22 @@ HARD = World(
         ("faded", 0.05),
     ),
 )
-WORLDS: Mapping[str, World] = {"single": SINGLE, "simple": SIMPLE, "hard": HARD}
+VARIED = replace(
+    SIMPLE,
+    counts=(0.7, 0.3, 0.0),
+    shape_weights=(0.095, 0.08, 0.068, 0.057, 0.3, 0.18, 0.13, 0.09),  # round .3, pointed .7
+    color_weights=(0.34, 0.22, 0.14, 0.1, 0.06, 0.05, 0.046, 0.044),  # warm .8, cold .2
+    size_weights=(0.42, 0.58),
+)
+"""SIMPLE with unequal kinds of objects: the ambiguities of broad captions ("a warm thing") differ widely."""
+WORLDS: Mapping[str, World] = {"single": SINGLE, "simple": SIMPLE, "hard": HARD, "varied": VARIED}
 
 
 def get_world(name: str, unseen: int = 0) -> World:
     """Get a world by name.
 
     Args:
-        name: "single", "simple" or "hard".
+        name: A key of WORLDS: "single", "simple", "hard" or "varied".
         unseen: Number of pairs (color, shape) that are held out, always the same ones.
 
     Returns:

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from prolip.choices import SceneWorld
 from prolip.data.open import open_data
 from prolip.scenes.captions import make_complete_caption
 from prolip.scenes.random_draws import RandomDraws
@@ -16,6 +17,7 @@ from prolip.training.model_setup import make_model
 from prolip.training.recipes import miniature
 from prolip.training.run_folder import compare_configs
 
+LEVELS = get_args(SceneWorld)
 SOFTMAX, INCLUDING = ("clip",), ("ppcl", "inclusion", "masked", "vib")
 WHOLE = (SOFTMAX, SOFTMAX, ("clip", "inclusion", "masked"), INCLUDING)
 LEXICON_FREE = {
@@ -113,7 +115,7 @@ def test_masked_texts():
     assert {variant: fraction for variant, fraction in dropped.items() if fraction} == {"drop": 0.5}
 
 
-@pytest.mark.parametrize("level", ["simple", "hard"])
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_stage_shows_an_unseen_pair(variant, level):
     worlds = [source.world for source in sources(config(variant=variant, level=level))]
@@ -154,7 +156,7 @@ def test_every_caption_fits_its_context():
 
 
 def test_held_out_captions_are_complete():
-    for level in ("simple", "hard"):
+    for level in LEVELS:
         run = config(level=level)
         source = open_data(run.held_out.source)
         assert source.world == get_world(level, miniature.NUM_UNSEEN)
@@ -183,5 +185,5 @@ def test_samples_and_batch():
     assert run.stage_steps == (24, 36, 30, 110)
     assert math.isclose(run.model.init_logit_bias, -math.log(64))
     assert math.isclose(config().model.init_logit_bias, -math.log(128))
-    outs = {config(variant=v, level=w).out for v in VARIANTS for w in ("simple", "hard")}
-    assert len(outs) == 2 * len(VARIANTS)
+    outs = {config(variant=v, level=w).out for v in VARIANTS for w in LEVELS}
+    assert len(outs) == len(LEVELS) * len(VARIANTS)

@@ -38,6 +38,7 @@ import math
 from dataclasses import replace
 from typing import Literal
 
+from prolip.choices import SceneWorld
 from prolip.losses.objective import Objective
 from prolip.training.config import (
     DataConfig,
@@ -73,7 +74,7 @@ NUM_UNSEEN = 8
 def recipe(
     variant: Variant = "prolip",
     scale: Literal["minutes", "hour", "night"] = "minutes",
-    level: Literal["simple", "hard"] = "simple",
+    level: SceneWorld = "simple",
     samples: int | None = None,
     batch_size: int = 128,
 ) -> TrainConfig:
@@ -82,7 +83,7 @@ def recipe(
     Args:
         variant: What is changed, as described above.
         scale: Length of the run: 250,000, 1,200,000 or 12,000,000 samples.
-        level: Difficulty of the scenes.
+        level: World of the scenes; the first two stages show single objects of equal frequency.
         samples: Samples seen in total; None: those of `scale`.
         batch_size: Samples per step.
     """
@@ -121,7 +122,7 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
     """A source of training scenes, practically endless, for `DataConfig.source` or `Stage.source`.
 
     Args:
-        world: simple, hard, or single: scenes of one object.
+        world: A name of a world; single: scenes of one object.
         extra_settings: Settings of the scenes besides those below, as "key=value" (docs/data.md).
     """
     settings = (
