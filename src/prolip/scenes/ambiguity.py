@@ -48,6 +48,20 @@ def log_ambiguity(meaning: CaptionMeaning, world: World) -> float:
     return math.log(p) if p > 0 else -math.inf
 
 
+@lru_cache(maxsize=2**12)
+def kind_probability(pattern: ObjectPattern, world: World) -> float:
+    """Compute the probability that a random kind of object (shape, color, size) matches a pattern.
+
+    Args:
+        pattern: What is known of the object; its position is ignored.
+        world: The distribution of scenes.
+
+    Returns:
+        The probability.
+    """
+    return float(_compute_signature_probabilities((pattern,), world)[1])
+
+
 def _get_probability(name: str | None, probabilities: dict[str, float]) -> float:
     """Probability of the stated name; 1 if nothing is stated (None), 0 for a name that doesn't occur."""
     return 1.0 if name is None else probabilities.get(name, 0.0)

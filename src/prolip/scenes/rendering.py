@@ -52,7 +52,7 @@ def render(scene: Scene, size: int) -> Image.Image:
     """
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)
-    canvas = _make_background(scene.background, size, draws)
+    canvas = make_background(scene.background, size, draws)
     for sprite in _iter_sprites(scene, size, draws):
         canvas.paste(sprite.color, (sprite.left, sprite.top), sprite.cover)
     return FINISHES[scene.style](canvas, draws)
@@ -71,7 +71,7 @@ def render_masks(scene: Scene, size: int) -> np.ndarray:
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)
     # consumes the draws of the background, so that objects are where `render` draws them
-    _make_background(scene.background, size, draws)
+    make_background(scene.background, size, draws)
     masks = np.zeros((len(scene.objects), size, size), dtype=bool)
     for mask, sprite in zip(masks, _iter_sprites(scene, size, draws), strict=True):
         width, height = sprite.cover.size
@@ -110,13 +110,19 @@ def _make_sprite(obj: SceneObject, scene: Scene, size: int, draws: RandomDraws) 
         int(position * cell) + margin // 4 + draws.randbelow(margin // 2 + 1)
         for position in (obj.row, obj.column)
     )
-    return _Sprite(cover, top, left, tuple(_jitter_level(level, draws) for level in PALETTE[obj.color]))
+    return _Sprite(cover, top, left, tuple(jitter_level(level, draws) for level in PALETTE[obj.color]))
 
 
-def _make_background(name: str, size: int, draws: RandomDraws) -> Image.Image:
-    """A background of one gray level or two, jittered; a pattern starts at a random offset. size: side in pixels.
+def make_background(name: str, size: int, draws: RandomDraws) -> Image.Image:
+    """Make a background of one gray level or two, jittered; a pattern starts at a random offset.
 
-    Every background consumes the same number of draws.
+    Args:
+        name: One of BACKGROUNDS.
+        size: Height and width in pixels.
+        draws: The random stream; every background consumes the same number of draws.
+
+    Returns:
+        An RGB image.
     """
     shift = draws.randbelow(2 * LEVEL_JITTER + 1) - LEVEL_JITTER
     low, high = (min(255, level + shift) for level in GRAY_LEVELS[name])
@@ -149,8 +155,16 @@ def _make_noise() -> np.ndarray:
     return np.rint(values * NOISE).astype(np.int16)
 
 
-def _jitter_level(level: int, draws: RandomDraws) -> int:
-    """A channel level, 0 to 255, changed at random by at most LEVEL_JITTER."""
+def jitter_level(level: int, draws: RandomDraws) -> int:
+    """Change a level at random by at most LEVEL_JITTER.
+
+    Args:
+        level: Level of a channel, 0 to 255.
+        draws: The random stream.
+
+    Returns:
+        The new level, 0 to 255.
+    """
     return min(255, max(0, level + draws.randbelow(2 * LEVEL_JITTER + 1) - LEVEL_JITTER))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 OUTLINE = 0.22  # width of a drawn outline, as a fraction of the radius
+BLOB_FADE = 0.7  # width of the fading edge of a blob, as a fraction of the radius
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """A signed distance function: x and y -> distance from the outline, negative inside; arrays of one shape, in radii."""
 
@@ -37,6 +38,24 @@ def rasterize_shape(shape: str, radius: float, angle: float, outlined: bool) -> 
     if outlined:  # an outline is at least 1.5 pixels wide
         cover *= np.clip(max(1.5, OUTLINE * radius) - depth + 0.5, 0, 1)
     return Image.fromarray(np.rint(cover * 255).astype(np.uint8))
+
+
+@lru_cache(maxsize=1024)
+def rasterize_blob(radius: float, outlined: bool) -> Image.Image:
+    """Rasterize a blob, a disk that fades towards its edge, unlike any shape.
+
+    Args:
+        radius: Radius in pixels, at which nothing is left.
+        outlined: Draw a ring that fades to both sides.
+
+    Returns:
+        A square image of mode L, as large as that of a shape of the same radius.
+    """
+    side = math.ceil(2 * radius) + 1
+    positions = (np.arange(side) - (side - 1) / 2) / radius
+    distance = np.hypot(positions[:, None], positions[None, :])  # from the center, in radii
+    cover = 1 - np.abs(distance - 0.7) / 0.3 if outlined else (1 - distance) / BLOB_FADE
+    return Image.fromarray(np.rint(np.clip(cover, 0, 1) * 255).astype(np.uint8))
 
 
 def _make_polygon_distance(points: list[tuple[float, float]]) -> Distance:
