@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from prolip.data.sample import SampleError as SampleError
     from prolip.data.sample_errors import ErrorCounts as ErrorCounts
     from prolip.data.sample_errors import TooManyBadSamplesError as TooManyBadSamplesError
+    from prolip.data.source import AnnotatedImages as AnnotatedImages
     from prolip.data.source import AnnotatedSource as AnnotatedSource
     from prolip.data.source import CaptionAnnotation as CaptionAnnotation
     from prolip.data.source import ConcatSource as ConcatSource
+    from prolip.data.source import ImageAnnotation as ImageAnnotation
     from prolip.data.source import Source as Source
     from prolip.data.source import Subset as Subset
     from prolip.data.sources.foreground import occlude_center as occlude_center
@@ -39,7 +41,15 @@ else:
             "open": ["open_data"],
             "sample": ["BadSampleError", "Sample", "SampleError"],
             "sample_errors": ["ErrorCounts", "TooManyBadSamplesError"],
-            "source": ["AnnotatedSource", "CaptionAnnotation", "ConcatSource", "Source", "Subset"],
+            "source": [
+                "AnnotatedImages",
+                "AnnotatedSource",
+                "CaptionAnnotation",
+                "ConcatSource",
+                "ImageAnnotation",
+                "Source",
+                "Subset",
+            ],
             "sources.foreground": ["occlude_center"],
             "sources.hierarimgs": ["build_hierarimgs"],
             "sources.labeled": ["LabeledData", "open_labeled"],

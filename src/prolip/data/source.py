@@ -64,6 +64,32 @@ class CaptionAnnotation(NamedTuple):
     log_ambiguity: float | None
 
 
+class ImageAnnotation(NamedTuple):
+    """What is known of the image of a sample.
+
+    veil:          name of what hides a part of the scene; "nothing" if all of it is visible.
+    log_ambiguity: the log-probability that another scene looks like it, in nats.
+    """
+
+    veil: str
+    log_ambiguity: float
+
+
+@runtime_checkable
+class AnnotatedImages(Source, Protocol):
+    """A source that knows how ambiguous its images are."""
+
+    def image_annotation(self, index: int) -> ImageAnnotation:
+        """Return what is known of the image of a sample.
+
+        Args:
+            index: Index of the sample, from 0.
+
+        Returns:
+            The annotation.
+        """
+
+
 @runtime_checkable
 class AnnotatedSource(Source, Protocol):
     """A source that knows the level and the ambiguity of its captions, and of which samples a caption is true.

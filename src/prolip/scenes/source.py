@@ -11,7 +11,7 @@ import numpy as np
 from prolip.checks import require_fraction, require_positive_int
 from prolip.configs import takes_config
 from prolip.data.sample import Sample
-from prolip.data.source import CaptionAnnotation, compute_fingerprint, require_index
+from prolip.data.source import CaptionAnnotation, ImageAnnotation, compute_fingerprint, require_index
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_builders import train_bpe
 from prolip.scenes import ambiguity
@@ -23,11 +23,13 @@ from prolip.scenes.captions import (
     make_position_caption,
 )
 from prolip.scenes.generalization import generalize
+from prolip.scenes.image_ambiguity import image_log_ambiguity
 from prolip.scenes.lexicon import make_phrase_table
 from prolip.scenes.meaning import is_true
 from prolip.scenes.parsing import parse_caption
 from prolip.scenes.random_draws import RandomDraws
-from prolip.scenes.rendering import render
+from prolip.scenes.veiled_rendering import render_veiled
+from prolip.scenes.veils import Veil, draw_veil, observe
 from prolip.scenes.wording import verbalize
 from prolip.scenes.world import Scene, World, get_world, require_distribution, require_image_size
 
@@ -35,8 +37,8 @@ LEVEL_FRACTIONS = (0.1, 0.2, 0.5, 0.2)
 """How often a caption is of each level, from general to specific."""
 DEFAULT_LENGTH = 20_000
 """Scenes of an address without `length=`."""
-CAPTION_STREAM, GENERAL_STREAM = 1, 7
-"""Last numbers of the seeds of captions and of more general captions. They fix the data.
+CAPTION_STREAM, GENERAL_STREAM, VEIL_STREAM = 1, 7, 17
+"""Last numbers of the seeds of captions, of more general captions and of veils. They fix the data.
 
 No two streams may share a number: `tasks`, `writer` and `caption_noise` have others."""
 
@@ -60,6 +62,9 @@ class ScenesConfig:
     placed: float = 0.0
     """Fraction of all captions that state a position, perhaps a size, and nothing else; `levels` applies to the
     others."""
+    veiled: float = 0.0
+    """Fraction of the images that are seen through a random veil, which hides known facts; captions stay true of the
+    whole scene."""
     general: bool = False
     """Each caption comes with one that it entails and that says less (`Sample.general_captions`)."""
 
@@ -70,7 +75,7 @@ class ScenesConfig:
         require_positive_int(self.captions, "captions", maximum=1000)
         require_image_size(self.size)
         require_distribution(self.levels, "levels", NUM_LEVELS)
-        for name in ("complete", "placed"):
+        for name in ("complete", "placed", "veiled"):
             require_fraction(getattr(self, name), name)
 
 
@@ -109,19 +114,39 @@ class Scenes:
         """
         require_index(index, self.config.length)
         scene = self.draw_scene(index)
-        captions = self._draw_captions(scene, index)
+        captions, veil = self._draw_captions(scene, index), self.draw_veil(index)
         return Sample(
             key=f"{self.seed}-{index}",
             location=f"{self.name}, seed {self.seed}, index {index}",
-            image=render(scene, self.size),
+            image=render_veiled(scene, self.size, veil),
             captions=tuple(caption.text for caption in captions),
-            extra={"scene": scene, "captions": captions},
+            extra={"scene": scene, "captions": captions, "veil": veil},
             general_captions=self._draw_general_captions(captions, index) if self.config.general else (),
         )
 
     def draw_scene(self, index: int) -> Scene:
         """Draw the scene at an index, without rendering it; always the same one."""
         return self.world.draw_scene(self.seed, index)
+
+    def draw_veil(self, index: int) -> Veil:
+        """Draw the veil of the image at an index; always the same one. It hides nothing unless `veiled` is above 0."""
+        if not self.config.veiled:
+            return Veil()
+        draws = RandomDraws(self.seed, index, VEIL_STREAM)
+        return draw_veil(draws, self.world) if draws.bernoulli(self.config.veiled) else Veil()
+
+    def image_annotation(self, index: int) -> ImageAnnotation:
+        """Get what is known of the image at an index.
+
+        Args:
+            index: Index of the sample, from 0.
+
+        Returns:
+            The name of its veil, and the exact log-probability (nats) that a random scene looks like it.
+        """
+        veil = self.draw_veil(index)
+        meaning = observe(self.draw_scene(index), veil)
+        return ImageAnnotation(veil.name, image_log_ambiguity(meaning, self.world))
 
     def captions(self, index: int) -> tuple[Caption, ...]:
         """Draw the captions at an index, without rendering the scene; always the same ones."""
@@ -197,6 +222,7 @@ class Scenes:
         return compute_fingerprint(
             "scenes", *self.world.fingerprint_values(), self.config.length, self.size, self.seed, self.config.captions,
             self.config.levels, self.config.complete, self.config.placed, self.config.general,
+            *((self.config.veiled,) if self.config.veiled else ()),
         )  # fmt: skip
 
 
@@ -253,7 +279,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         except (KeyError, ValueError):
             raise ValueError(
                 f"{spec}: the setting {assignment!r} is not valid. Valid settings are length=, size=, seed=, unseen= "
-                "and captions= with an integer, complete= and placed= with a fraction, levels= with four fractions "
+                "and captions= with an integer, complete=, placed= and veiled= with a fraction, levels= with four fractions "
                 "(0.1/0.2/0.4/0.3), and general=true"
             ) from None
     return world, settings
@@ -278,7 +304,7 @@ def _parse_bool(value: str) -> bool:
 
 SETTINGS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("length", "size", "seed", "unseen", "captions"), _parse_int),
-    **dict.fromkeys(("complete", "placed"), float),
+    **dict.fromkeys(("complete", "placed", "veiled"), float),
     "levels": _parse_levels,
     "general": _parse_bool,
 }

@@ -63,6 +63,8 @@ LEARNED_SCALE = ("clip", "siglip", "ppcl-alone", "pml-alone", "likelihood")
 """Variants that learn their scale. In the others it stays near its initial value, as in the variant prolip."""
 LEXICON_FREE = ("likelihood", "ppcl-matched", "nll")
 """Variants without masked texts, and without inclusion terms before their last stage."""
+VEILED = 0.3
+"""Fraction of training images behind veils, for the LEXICON_FREE variants."""
 KAPPA = 20.0
 """Initial concentration of the likelihood."""
 LOG_VAR = -5.5
@@ -137,8 +139,8 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
 
 
 def _list_scene_settings(variant: Variant) -> tuple[str, ...]:
-    """Settings of a variant's scenes: more general captions for those that have masked texts."""
-    return () if variant in LEXICON_FREE else ("general=true",)
+    """Settings of a variant's scenes: veils, or more general captions for those that have masked texts."""
+    return (f"veiled={VEILED}",) if variant in LEXICON_FREE else ("general=true",)
 
 
 def _make_model_spec(variant: Variant, batch_size: int) -> ModelSpec:
