@@ -279,8 +279,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         except (KeyError, ValueError):
             raise ValueError(
                 f"{spec}: the setting {assignment!r} is not valid. Valid settings are length=, size=, seed=, unseen= "
-                "and captions= with an integer, complete=, placed= and veiled= with a fraction, levels= with four fractions "
-                "(0.1/0.2/0.4/0.3), and general=true"
+                "and captions= with an integer, complete=, placed= and veiled= with a fraction, levels= with four "
+                "fractions (0.1/0.2/0.4/0.3), and general=true"
             ) from None
     return world, settings
 
