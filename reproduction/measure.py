@@ -10,7 +10,7 @@ from typing import Any
 from prolip.embeddings.embedder import Embedder
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
-from reproduction import ambiguity, benchmark_sets, filtering, masked, matching, retrieval
+from reproduction import ambiguity, benchmark_sets, filtering, masked, matching, retrieval, veils
 from reproduction.evaluation_data import EmbeddedScenes, EvaluationData, embed_scenes
 
 DIGITS = 6
@@ -22,6 +22,7 @@ MEASURES: dict[str, Measure] = {
     "retrieval": lambda embedder, data, scenes: retrieval.measure_retrieval(embedder, scenes),
     "ambiguity": lambda embedder, data, scenes: ambiguity.measure_ambiguity(scenes),
     "matching": lambda embedder, data, scenes: matching.measure_matching(scenes),
+    "veils": lambda embedder, data, scenes: veils.measure_veils(embedder, data),
     "masked": lambda embedder, data, scenes: masked.measure_masked_inputs(embedder, scenes),
     "filtering": lambda embedder, data, scenes: filtering.measure_filtering(embedder, data),
     "prompts": lambda embedder, data, scenes: benchmark_sets.evaluate_prompts(embedder, data),

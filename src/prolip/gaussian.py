@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,16 @@ from prolip.tensor_checks import describe_type, require_finite, require_float_te
 
 MAX_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each dtype: sums and a few products of variances must not overflow."""
+
+
+class HasMeanAndTrace(Protocol):
+    """What CSD and match probabilities need: `Gaussian` and `MeanTrace` have it."""
+
+    @property
+    def mean(self) -> Tensor: ...  # (N, D)
+
+    @property
+    def uncertainty(self) -> Tensor: ...  # (N,)
 
 
 class GaussianArrays(NamedTuple):

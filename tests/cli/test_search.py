@@ -70,7 +70,7 @@ def test_search_help_explains_scores_and_quantiles(capsys):
         prolip("search", "--help")
     text = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "csd: expected squared distance." in text
-    assert "match: ranked as csd, shown as match probability." in text
+    assert "match: by the probability of the loss that the model was trained with." in text
     assert "Quantile of the uncertainty, from 0 to 1, not a value of it" in text
 
 

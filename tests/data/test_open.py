@@ -228,6 +228,7 @@ SETTINGS = {
     "unseen": ("8", {"world": get_world("hard", 8)}),
     "complete": ("0.25", {"complete": 0.25}),
     "placed": ("1", {"placed": 1.0}),
+    "veiled": ("0.5", {"veiled": 0.5}),
     "levels": ("0.1/0.2/0.3/0.4", {"levels": (0.1, 0.2, 0.3, 0.4)}),
     "general": ("true", {"general": True}),
 }

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from prolip.losses.contrastive import pml as pml
     from prolip.losses.contrastive import ppcl as ppcl
     from prolip.losses.contrastive import siglip as siglip
-    from prolip.losses.likelihood import LikelihoodTemperature as LikelihoodTemperature
-    from prolip.losses.likelihood import likelihood as likelihood
-    from prolip.losses.likelihood import nll as nll
     from prolip.losses.objective import GlobalBatch as GlobalBatch
     from prolip.losses.objective import LossTerms as LossTerms
     from prolip.losses.objective import MaskedPairs as MaskedPairs
     from prolip.losses.objective import Objective as Objective
     from prolip.losses.regularizers import inclusion as inclusion
     from prolip.losses.regularizers import vib as vib
+    from prolip.losses.vmf_likelihood import LikelihoodTemperature as LikelihoodTemperature
+    from prolip.losses.vmf_likelihood import likelihood as likelihood
+    from prolip.losses.vmf_likelihood import nll as nll
 else:
     from prolip.lazy import export_lazily
 
@@ -24,7 +24,7 @@ else:
         __name__,
         {
             "contrastive": ["LogitScaleBias", "clip", "pml", "ppcl", "siglip"],
-            "likelihood": ["LikelihoodTemperature", "likelihood", "nll"],
+            "vmf_likelihood": ["LikelihoodTemperature", "likelihood", "nll"],
             "objective": ["GlobalBatch", "LossTerms", "MaskedPairs", "Objective"],
             "regularizers": ["inclusion", "vib"],
         },

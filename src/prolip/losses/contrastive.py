@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from prolip.gaussian import Gaussian, compute_dtype
+from prolip.gaussian import Gaussian, HasMeanAndTrace, compute_dtype
 from prolip.tensor_checks import forbid_double_backward
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
@@ -24,16 +24,6 @@ OTHER_CHUNK_ELEMENTS = 2**22
 
 MAX_LOGIT_SCALE = math.log(100.0)
 """Upper limit of the logit scale, as in CLIP."""
-
-
-class HasMeanAndTrace(Protocol):
-    """What CSD needs: `Gaussian` and `MeanTrace` have it."""
-
-    @property
-    def mean(self) -> Tensor: ...  # (N, D)
-
-    @property
-    def uncertainty(self) -> Tensor: ...  # (N,)
 
 
 class LogitScaleBias(nn.Module):
@@ -288,11 +278,11 @@ def _sum_sigmoid_losses(
             images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias
         )
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        total: Tensor = _SigmoidLossSum.apply(*tensors, _PairOptions(offset, chunk, with_grad))
+        total: Tensor = _SigmoidLossSum.apply(*tensors, PairOptions(offset, chunk, with_grad))
     return total
 
 
-class _PairOptions(NamedTuple):
+class PairOptions(NamedTuple):
     """What `_SigmoidLossSum` needs to know besides tensors.
 
     offset:    image i matches text offset + i.
@@ -315,7 +305,7 @@ class _SigmoidLossSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
-        scale: Tensor, bias: Tensor, options: _PairOptions,
+        scale: Tensor, bias: Tensor, options: PairOptions,
     ) -> Tensor:  # fmt: skip
         """Sum the losses of all pairs of n images and m texts; returns a scalar.
 

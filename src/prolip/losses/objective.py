@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from prolip.checks import require_choice
-from prolip.gaussian import Gaussian
+from prolip.gaussian import Gaussian, HasMeanAndTrace
 from prolip.losses import contrastive, regularizers
-from prolip.losses.contrastive import HasMeanAndTrace, LogitScaleBias
-from prolip.losses.likelihood import LikelihoodTemperature, likelihood, nll
+from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.regularizers import Reduction
+from prolip.losses.vmf_likelihood import LikelihoodTemperature, likelihood, nll
 from prolip.measures.formulas import Form
 from prolip.tensor_checks import describe_type
 

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from prolip.gaussian import compute_dtype
+from prolip.gaussian import HasMeanAndTrace, compute_dtype
 from prolip.measures import vmf
-
-
-class HasMeanAndTrace(Protocol):
-    """What a match needs: `Gaussian` and `MeanTrace` have it."""
-
-    @property
-    def mean(self) -> Tensor: ...  # (N, D)
-
-    @property
-    def uncertainty(self) -> Tensor: ...  # (N,)
 
 
 class LogitParameters(NamedTuple):

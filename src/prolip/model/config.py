@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from prolip.checks import require_positive, require_positive_int
 from prolip.configs import build_dataclass, require_field_types
-from prolip.losses.likelihood import GAMMA
+from prolip.losses.vmf_likelihood import GAMMA
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import TokenizerConfig
 

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from prolip.checks import join_names
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 from prolip.losses.contrastive import LogitScaleBias
-from prolip.losses.likelihood import LikelihoodTemperature
+from prolip.losses.vmf_likelihood import LikelihoodTemperature
 from prolip.measures.match import LogitParameters
 from prolip.model import inference
 from prolip.model.config import ModelConfig

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from prolip.scenes.captions import make_description as make_description
     from prolip.scenes.config import SceneDatasetSpec as SceneDatasetSpec
     from prolip.scenes.generalization import generalize as generalize
+    from prolip.scenes.image_ambiguity import image_log_ambiguity as image_log_ambiguity
+    from prolip.scenes.image_ambiguity import image_probability as image_probability
     from prolip.scenes.meaning import CaptionMeaning as CaptionMeaning
     from prolip.scenes.meaning import ObjectPattern as ObjectPattern
     from prolip.scenes.meaning import SpatialRelation as SpatialRelation
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
     from prolip.scenes.source import Scenes as Scenes
     from prolip.scenes.source import ScenesConfig as ScenesConfig
     from prolip.scenes.source import make_tokenizer as make_tokenizer
+    from prolip.scenes.veiled_rendering import render_veiled as render_veiled
+    from prolip.scenes.veils import VEILS as VEILS
+    from prolip.scenes.veils import ImageMeaning as ImageMeaning
+    from prolip.scenes.veils import Veil as Veil
+    from prolip.scenes.veils import VisibleObject as VisibleObject
+    from prolip.scenes.veils import draw_veil as draw_veil
+    from prolip.scenes.veils import hide_facts as hide_facts
+    from prolip.scenes.veils import observe as observe
     from prolip.scenes.world import HARD as HARD
     from prolip.scenes.world import SIMPLE as SIMPLE
     from prolip.scenes.world import Scene as Scene
@@ -47,12 +57,15 @@ else:
             ],
             "config": ["SceneDatasetSpec"],
             "generalization": ["generalize"],
+            "image_ambiguity": ["image_log_ambiguity", "image_probability"],
             "meaning": ["CaptionMeaning", "ObjectPattern", "SpatialRelation", "entails", "is_true"],
             "parsing": ["parse_caption"],
             "public": ["is_true_caption", "log_ambiguity", "probability"],
             "random_draws": ["RandomDraws"],
             "rendering": ["render", "render_masks"],
             "source": ["Scenes", "ScenesConfig", "make_tokenizer"],
+            "veiled_rendering": ["render_veiled"],
+            "veils": ["VEILS", "ImageMeaning", "Veil", "VisibleObject", "draw_veil", "hide_facts", "observe"],
             "world": ["HARD", "SIMPLE", "Scene", "SceneObject", "World", "get_world"],
             "writer": ["write_dataset"],
         },

@@ -22,8 +22,8 @@ from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
-from prolip.losses.likelihood import LikelihoodTemperature
 from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
+from prolip.losses.vmf_likelihood import LikelihoodTemperature
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 from prolip.training.masked_views import MaskedViews

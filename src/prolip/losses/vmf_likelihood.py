@@ -6,16 +6,16 @@ masked texts and without a lexicon (docs/likelihood.md). The conventions are tho
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from prolip.gaussian import compute_dtype
+from prolip.gaussian import HasMeanAndTrace, compute_dtype
 from prolip.losses.contrastive import (
-    HasMeanAndTrace,
     LogitScaleBias,
+    PairOptions,
     check_pair_shapes,
     choose_chunk,
     to_compute_dtype,
@@ -103,7 +103,7 @@ def likelihood(
             text_means, text_kappa, -log_partition(text_kappa, dim) + bias,
         )  # fmt: skip
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        total: Tensor = _PmiLossSum.apply(*tensors, _PairOptions(offset, chunk, with_grad))
+        total: Tensor = _PmiLossSum.apply(*tensors, PairOptions(offset, chunk, with_grad))
     return total / num_texts
 
 
@@ -139,14 +139,6 @@ def nll(
     return terms.sum() / max(1, len(terms) if count is None else count)
 
 
-class _PairOptions(NamedTuple):
-    """As `contrastive._PairOptions`: which pairs match, texts at a time, whether to compute gradients."""
-
-    offset: int
-    chunk: int
-    with_grad: bool
-
-
 class _PmiLossSum(torch.autograd.Function):
     """Sum of sigmoid losses of all pairs on F(r_ij) + shift_i + shift_j, a chunk of texts at a time, with gradients.
 
@@ -157,7 +149,7 @@ class _PmiLossSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, image_means: Tensor, image_kappa: Tensor, image_shift: Tensor,
-        text_means: Tensor, text_kappa: Tensor, text_shift: Tensor, options: _PairOptions,
+        text_means: Tensor, text_kappa: Tensor, text_shift: Tensor, options: PairOptions,
     ) -> Tensor:  # fmt: skip
         """Sum the losses of n images and m texts: a scalar.
 

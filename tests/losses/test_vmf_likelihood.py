@@ -7,8 +7,8 @@ import torch
 
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.losses.contrastive import LogitScaleBias
-from prolip.losses.likelihood import LikelihoodTemperature, likelihood, nll
 from prolip.losses.objective import GlobalBatch, Objective
+from prolip.losses.vmf_likelihood import LikelihoodTemperature, likelihood, nll
 from prolip.measures import vmf
 
 GAMMA = 2.0
