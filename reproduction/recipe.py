@@ -16,6 +16,15 @@ from prolip.training.run_folder import RESUME_KEYS
 from reproduction.variants import HEADLINE, UNTRAINED_VARIANTS
 
 RECIPE = "miniature"
+ADDED_SETTINGS: dict[str, Any] = {
+    "isotropic": False,
+    "init_log_var": None,
+    "auxiliary_lr_multiplier": None,
+    "likelihood": 0.0,
+    "nll": 0.0,
+}
+"""Settings that the config did not have at first -> the value that computes what was computed without them. At this
+value they don't enter fingerprints, so that older cells stay valid."""
 SCALES = ("minutes", "hour", "night")
 """Budgets of a run, from the smallest."""
 
@@ -75,7 +84,16 @@ def _select_relevant(settings: Mapping[str, Any], prefix: str = "") -> dict[str,
     prefix: path of nested settings, such as "data.".
     """
     return {
-        name: _select_relevant(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        name: _select_nested(value, f"{prefix}{name}.")
         for name, value in settings.items()
-        if prefix + name not in RESUME_KEYS
+        if prefix + name not in RESUME_KEYS and ADDED_SETTINGS.get(name, ...) != value
     }
+
+
+def _select_nested(value: Any, prefix: str) -> Any:
+    """The relevant settings of nested settings, or of each in a sequence of them; other values as they are."""
+    if isinstance(value, Mapping):
+        return _select_relevant(value, prefix)
+    if isinstance(value, tuple | list):
+        return [_select_nested(entry, prefix) for entry in value]
+    return value
