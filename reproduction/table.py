@@ -14,7 +14,7 @@ from rich.text import Text
 from prolip.console import format_number, make_table
 from prolip.files import atomic_write
 from prolip.reports.page.components import VERDICT_SIGNS
-from reproduction import claims_training, claims_uncertainty, claims_use
+from reproduction import claims_likelihood, claims_training, claims_uncertainty, claims_use
 from reproduction.cell import Cell
 from reproduction.evidence import Evidence
 from reproduction.formatting import format_count
@@ -23,7 +23,12 @@ from reproduction.targets import evaluate_targets
 from reproduction.variants import get_variant
 from reproduction.verdict import RULE, Verdict
 
-CLAIMS = (*claims_training.CLAIMS, *claims_uncertainty.CLAIMS, *claims_use.CLAIMS)
+CLAIMS = (
+    *claims_training.CLAIMS,
+    *claims_uncertainty.CLAIMS,
+    *claims_likelihood.CLAIMS,
+    *claims_use.CLAIMS,
+)
 """All claims, in the order of the table."""
 BEGIN = "<!-- python -m reproduction --docs: generated from here -->"
 END = "<!-- to here -->"

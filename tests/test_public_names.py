@@ -114,9 +114,9 @@ def test_commands():
 def test_names_of_data_and_scenes():
     """docs/data.md explains each name."""
     assert set(data.__all__) == {
-        "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation", "CombinedLoader", "ConcatSource",
-        "ErrorCounts", "LabeledData", "Loader", "LoaderConfig", "Preprocessor", "Sample", "SampleError", "Source",
-        "StreamLoader", "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
+        "AnnotatedImages", "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation", "CombinedLoader",
+        "ConcatSource", "ErrorCounts", "ImageAnnotation", "LabeledData", "Loader", "LoaderConfig", "Preprocessor", "Sample",
+        "SampleError", "Source", "StreamLoader", "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
         "occlude_center", "open_data", "open_labeled",
     }  # fmt: skip
     assert set(scenes.__all__) == {
@@ -124,7 +124,8 @@ def test_names_of_data_and_scenes():
         "SceneObject", "Scenes", "ScenesConfig", "SpatialRelation", "World", "entails", "generalize", "get_world",
         "is_true", "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
         "make_description", "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
-        "write_dataset",
+        "write_dataset", "VEILS", "ImageMeaning", "Veil", "VisibleObject", "draw_veil", "hide_facts", "observe",
+        "render_veiled", "image_log_ambiguity", "image_probability",
     }  # fmt: skip
     text = (PROJECT / "docs" / "data.md").read_text()
     for name in (*data.__all__, *scenes.__all__):
@@ -135,7 +136,7 @@ ROOMS = {
     "measures": {"find_nearest", "similarity"} | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
-        "siglip", "vib",
+        "siglip", "vib", "LikelihoodTemperature", "likelihood", "nll",
     },
     "model": {
         "ImageConfig", "InitConfig", "ModelConfig", "ProLIP", "SIZES", "TextConfig", "TransformerConfig", "get_config",

@@ -16,11 +16,12 @@ from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences
 from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import similarity
 from prolip.measures.public import csd_matrix
 from prolip.mixture import pool
 
-TEMPERATURE = (20.0, -12.0)
+TEMPERATURE = LogitParameters(20.0, -12.0)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_uncertainty_predicts_errors_of_constructed_data(task):
 
 def test_confidences_are_what_they_are_called(task):
     images, _, classes, _ = task
-    scale, bias = TEMPERATURE
+    scale, bias, _ = TEMPERATURE
     scores = similarity(images, classes)
     found = Confidences.from_scores(images, scores, TEMPERATURE)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)
@@ -103,7 +104,7 @@ def test_confidences_are_what_they_are_called(task):
 
 def test_confident_predictions_are_ranked_where_probabilities_saturate(task):
     images, _, classes, _ = task
-    found = Confidences.from_scores(images, similarity(images, classes), (1e5, 0.0))
+    found = Confidences.from_scores(images, similarity(images, classes), LogitParameters(1e5, 0.0))
     assert (found.display["max_softmax"] == 1).sum() > 30
     assert len(found.ranking["max_softmax"].unique()) == len(images)
 
@@ -282,7 +283,7 @@ def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):
 
 
 def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
-    assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0))
+    assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0), None)
     nano.logit_bias = None
     assert Embedder(model=nano).logit_parameters[1] is None
 
