@@ -219,6 +219,23 @@ def traverse(
     _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
+def traverse_anchors(
+    model: str = "scenes-tiny", scenes: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Compare roots of traversals on scenes: how often a path ends at a caption that is true and general.
+
+    Example: python -m benchmarks traverse-anchors --scenes 200
+
+    Args:
+        model: Model that embeds the scenes.
+        scenes: Scenes on which thresholds are chosen, and as many others that are reported.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import traverse_anchors as bench
+
+    _print_json_or_tables(bench.run(model=model, num_scenes=scenes), bench.print_result, as_json)
+
+
 def scale(
     machines: ClusterSpec,
     size: str = "ViT-B-16-768",
@@ -263,6 +280,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "search": search,
     "traverse": traverse,
+    "traverse-anchors": traverse_anchors,
     "scale": scale,
 }
 

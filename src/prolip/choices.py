@@ -58,9 +58,13 @@ that the model was trained with; for PPCL that is the order of csd."""
 InclusionMeasure = Literal["inclusion", "containment"]
 """By log inclusion, or by log containment, of an item in the query, or of the query in an item."""
 
-Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+Root = Literal[
+    "null", "inclusion", "containment", "inclusion+null", "containment+null",
+    "general-match", "general-containment", "general-match+null", "general-containment+null",
+]  # fmt: skip
 """null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.
-...+null: the mean of the two, of unit length: the paper's choice."""
+general-...: the most uncertain caption that counts as true, because it matches (or contains) the query at least as well
+as "" does. ...+null: the mean of the caption and null, of unit length; inclusion+null is the paper's choice."""
 
 RootOf = Literal["image", "caption"]
 """Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""

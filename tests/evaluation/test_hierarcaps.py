@@ -131,7 +131,7 @@ def test_the_order_of_the_golden_levels(golden):
 def test_traversal_rows_match_traverse(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
     rows = hierarcaps.evaluate_traversal(*few, HierarCapsConfig(steps=9, **mode))
-    assert len({(row.root, row.root_of) for row in rows}) == 9
+    assert len({(row.root, row.root_of) for row in rows}) == 13
     for row in rows:
         traversals = traverse(*few[:3], root=row.root, root_of=row.root_of or "image", steps=9, **mode)
         assert row.visited == scores.traversal_scores(traversals.visited, few[3])
@@ -267,14 +267,14 @@ def test_bad_image_is_reported_and_its_chain_scored_by_texts(nano, scenes, tmp_p
 
 
 def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
-    """The start, the null root, and the caption by each of two measures for each of two queries."""
+    """The start, the null root, and the caption by each of three measures for each of two queries."""
     few = [golden["images"][:20], golden["captions"][:90], golden["null"], golden["chains"][:20] % 90]
     searches, starts = [], []
     real_roots, real_nearest = hierarcaps.find_roots, hierarcaps.find_nearest
 
-    def count_roots(queries, captions, root, form):
+    def count_roots(queries, captions, root, form, null):
         searches.append((queries.mean.sum().item(), root.removesuffix("+null")))
-        return real_roots(queries, captions, root, form)
+        return real_roots(queries, captions, root, form, null)
 
     def count_starts(queries, *rest, **options):
         starts.append(queries is few[0])
@@ -283,7 +283,7 @@ def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
     monkeypatch.setattr(hierarcaps, "find_roots", count_roots)
     monkeypatch.setattr(hierarcaps, "find_nearest", count_starts)
     hierarcaps.evaluate_traversal(*few, HierarCapsConfig(steps=3))
-    assert len(searches) == len(set(searches)) == 5
+    assert len(searches) == len(set(searches)) == 7
     assert sum(starts) == 1
 
 
@@ -325,3 +325,31 @@ def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
     order = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
     (drawn,) = make_text_result(order).tables()
     assert ("contrary to what is expected" in drawn.caption) == wrong
+
+
+def test_ends_are_counted_where_truth_is_known(nano, scenes):
+    data = read_hierarcaps(scenes)
+    unknown = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, FIVE_STEPS)
+    assert all(row.ends is None for row in unknown.traversal)
+    for answer in (True, False):
+        result = hierarcaps.evaluate_hierarcaps(
+            Embedder(model=nano), data, FIVE_STEPS, lambda index, text, answer=answer: answer
+        )
+        for row in result.traversal:
+            assert row.ends.true.value == answer
+            assert row.ends.true_and_general.n == len(data.chains)
+            assert row.ends.true_and_general.value <= row.ends.true.value
+
+
+def test_score_ends_counts_one_by_one():
+    truth = scores.CaptionTruth(
+        is_true=lambda row, caption: caption != 3,
+        levels=torch.tensor([0, 1, 2, 0]),
+        log_ambiguity=torch.tensor([0.0, -1.0, -2.0, 0.0]),
+    )
+    visited = torch.tensor([[2, 0], [2, 1], [1, 2], [2, 3]])
+    ends = scores.score_ends(visited, torch.tensor([0, 0, 2, -1]), torch.tensor([4.0, 3.0, 2.0, 1.0]), truth)
+    found = (ends.true_and_general, ends.true, ends.as_uncertain, ends.as_ambiguous, ends.at_root)
+    assert [number.value for number in found] == [0.5, 0.75, 0.5, 0.75, 0.5]
+    assert (ends.level.value, ends.num_distinct) == (0.75, 4)
+    assert scores.get_caption_levels(torch.tensor([[0, 2], [1, 0]]), 4).tolist() == [0, 0, 1, 2]

@@ -5,6 +5,7 @@ Pure functions of Gaussians and tensors. A chain is a row of indices into the ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,8 @@ from prolip.measures.nearest import similarity
 
 BLOCK_ROWS = 1024
 """Images that are compared with all captions at one time."""
+MAX_GENERAL_LEVEL = 1
+"""Captions of this level and below are general."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,41 @@ class RootScores:
     """`recall` of `TraversalScores` for this one caption: recall / L if the captions of a chain differ."""
     level_0: Proportion
     """Fraction of images for which it is the most general caption of the chain."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CaptionTruth:
+    """What is known of M captions and the images of N traversals.
+
+    Attributes:
+        is_true: (row of the image, index of the caption) -> whether the caption is true of the image.
+        levels: int64 (M,): level of each caption, 0 for the most general.
+        log_ambiguity: float64 (M,): true log-ambiguity of each caption; None: unknown.
+    """
+
+    is_true: Callable[[int, int], bool]
+    levels: Tensor
+    log_ambiguity: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndScores:
+    """Whether the last captions of traversals are true and general, over images."""
+
+    true_and_general: Proportion
+    """Fraction of images whose path ends at a caption that is true of the image and of level 0 or 1."""
+    true: Proportion
+    """Fraction whose path ends at a true caption."""
+    level: Mean
+    """Level of the last caption."""
+    as_uncertain: Proportion
+    """Fraction whose last caption is at least as uncertain as the first."""
+    as_ambiguous: Proportion | None
+    """Fraction whose last caption has at least the true ambiguity of the first; None if it is unknown."""
+    at_root: Proportion
+    """Fraction whose last caption is the caption of the root; 0 with the null root, which has none."""
+    num_distinct: int
+    """Number of different last captions: a few if all paths end at the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +196,48 @@ def root_scores(root_captions: Tensor, chains: Tensor) -> RootScores:
     )
 
 
+def score_ends(visited: Tensor, roots: Tensor, uncertainty: Tensor, truth: CaptionTruth) -> EndScores:
+    """Count the traversals whose last caption is true and general.
+
+    Args:
+        visited: Captions that each image's traversal visits, int64 (N, S).
+        roots: Caption of each root, int64 (N,); -1 with the null root.
+        uncertainty: Uncertainty of all captions, (M,).
+        truth: What is known of the captions and the images.
+
+    Returns:
+        The scores.
+    """
+    starts, ends = visited[:, 0], visited[:, -1]
+    is_true = torch.tensor([truth.is_true(row, end) for row, end in enumerate(ends.tolist())])
+    levels, ambiguity = truth.levels[ends], truth.log_ambiguity
+    return EndScores(
+        true_and_general=_count(is_true & (levels <= MAX_GENERAL_LEVEL)),
+        true=_count(is_true),
+        level=Mean.from_values(levels.double()),
+        as_uncertain=_count(uncertainty[ends] >= uncertainty[starts]),
+        as_ambiguous=None if ambiguity is None else _count(ambiguity[ends] >= ambiguity[starts]),
+        at_root=_count(ends == roots),
+        num_distinct=len(ends.unique()),
+    )
+
+
+def get_caption_levels(chains: Tensor, num_captions: int) -> Tensor:
+    """Get the level of each caption.
+
+    Args:
+        chains: Captions of each chain, int64 (N, L), from general to specific.
+        num_captions: M, the number of captions.
+
+    Returns:
+        int64 (M,): the most general level at which it stands in a chain; L if it stands in none.
+    """
+    levels = torch.full((num_captions,), chains.shape[1])
+    for level in reversed(range(chains.shape[1])):
+        levels[chains[:, level]] = level
+    return levels
+
+
 def score_radial_protocol(
     images: Gaussian,
     captions: Gaussian,
@@ -227,6 +307,11 @@ def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Ten
     has_chain = torch.isin(images, image_of_chain)
     recall = (by_level[has_chain] > 0).double().mean(1)
     return Mean.from_values(precision[has_chain]), Mean.from_values(recall)
+
+
+def _count(is_case: Tensor) -> Proportion:
+    """The fraction of rows that are cases, from bool (N,)."""
+    return Proportion.from_mean(is_case.double().mean().item(), len(is_case))
 
 
 def _are_levels_visited(visited: Tensor, chains: Tensor) -> Tensor:

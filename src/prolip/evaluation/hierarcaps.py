@@ -6,6 +6,7 @@ paper's traversal from an image to a root, and the data set's own protocol (by r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
@@ -85,6 +86,8 @@ class RootTraversal:
     """Scores of the captions that are visited."""
     at_root: scores.RootScores
     """Scores of the one caption at the root."""
+    ends: scores.EndScores | None = None
+    """Whether paths end at captions that are true and general; None if it is unknown which captions are true."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +120,10 @@ class HierarCapsResult(Result):
 
 
 def evaluate_hierarcaps(
-    embedder: BaseEmbedder, data: HierarCaps, config: HierarCapsConfig | None = None
+    embedder: BaseEmbedder,
+    data: HierarCaps,
+    config: HierarCapsConfig | None = None,
+    is_true: Callable[[int, str], bool] | None = None,
 ) -> HierarCapsResult:
     """Evaluate a model on HierarCaps. (The authors' public code has rank_by="cosine", form="published".)
 
@@ -125,6 +131,8 @@ def evaluate_hierarcaps(
         embedder: The model, and how to embed with it.
         data: Chains of captions and their images.
         config: The options; None: the defaults.
+        is_true: (index in `data.images`, caption) -> whether the caption is true of the image, such as
+            `is_true_caption` of an `AnnotatedSource` with the same images; None: unknown.
 
     Returns:
         The result.
@@ -139,7 +147,8 @@ def evaluate_hierarcaps(
         num_bad = len(encoded.errors)
         image_rows, has_image = _find_image_rows(data.image_index, encoded.indices)
         chains = data.chains[has_image]
-        traversal = evaluate_traversal(encoded.images[image_rows], captions, null, chains, config)
+        truth = None if is_true is None else make_caption_truth(data, data.image_index[has_image], is_true)
+        traversal = evaluate_traversal(encoded.images[image_rows], captions, null, chains, config, truth)
         radial = scores.score_radial_protocol(
             encoded.images, captions, null, chains, image_rows, steps=config.steps
         )
@@ -155,6 +164,30 @@ def evaluate_hierarcaps(
         uncertainty=evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
         traversal=traversal,
         radial=radial,
+    )
+
+
+def make_caption_truth(
+    data: HierarCaps, image_index: Tensor, is_true: Callable[[int, str], bool]
+) -> scores.CaptionTruth:
+    """Collect what is known of the captions of chains.
+
+    Args:
+        data: The chains.
+        image_index: Index in `data.images` of the image of each traversal, int64 (N,).
+        is_true: As in `evaluate_hierarcaps`.
+
+    Returns:
+        Truth, level and, if the table has it, log-ambiguity.
+    """
+    log_ambiguity = None
+    if data.log_ambiguity is not None:
+        log_ambiguity = torch.zeros(len(data.captions), dtype=torch.float64)
+        log_ambiguity[data.chains] = data.log_ambiguity
+    return scores.CaptionTruth(
+        is_true=lambda row, caption: is_true(int(image_index[row]), data.captions[caption]),
+        levels=scores.get_caption_levels(data.chains, len(data.captions)),
+        log_ambiguity=log_ambiguity,
     )
 
 
@@ -205,6 +238,7 @@ def evaluate_traversal(
     null: Gaussian,
     chains: Tensor,
     config: HierarCapsConfig | None = None,
+    truth: scores.CaptionTruth | None = None,
 ) -> tuple[RootTraversal, ...]:
     """Traverse from each image to each kind of root; score the captions visited and the caption at the root.
 
@@ -214,6 +248,7 @@ def evaluate_traversal(
         null: The embedding of the text "", (1, D).
         chains: Rows of each chain's captions, int64 (N, L).
         config: The options; None: the defaults.
+        truth: Which captions are true of which of the images, and general; None: unknown.
 
     Returns:
         One for each kind of root and each query that it is found for; for a deterministic model the null root only.
@@ -223,6 +258,8 @@ def evaluate_traversal(
     settings: list[tuple[Root, RootOf]] = [("null", "image")]
     if probabilistic:
         settings += [(root, query) for root in get_args(Root) if root != "null" for query in get_args(RootOf)]
+    if not bool(torch.isfinite(null.log_var).all()):  # "" as a point contains nothing
+        settings = [setting for setting in settings if not setting[0].startswith("general-containment")]
     start = find_nearest(images, captions, 1, metric=config.rank_by)[1][:, 0]
     queries: dict[RootOf, Gaussian] = {"image": images, "caption": captions[start]}
     # "inclusion" and "inclusion+null" look for the same caption: find it once
@@ -231,7 +268,7 @@ def evaluate_traversal(
     for root, root_of in settings:
         key = (root.removesuffix("+null"), root_of)
         if key not in roots:
-            roots[key] = find_roots(queries[root_of], captions, root, config.form)
+            roots[key] = find_roots(queries[root_of], captions, root, config.form, null)
         traversals = traverse_to_roots(
             captions, null, start, roots[key], root=root, rank_by=config.rank_by, steps=config.steps
         )
@@ -242,6 +279,9 @@ def evaluate_traversal(
                 root_of=None if root == "null" else root_of,
                 visited=scores.traversal_scores(traversals.visited, chains),
                 at_root=scores.root_scores(at_root, chains),
+                ends=None
+                if truth is None
+                else scores.score_ends(traversals.visited, traversals.roots, captions.uncertainty, truth),
             )
         )
     return tuple(rows)
@@ -279,12 +319,14 @@ def _traversal_table(result: HierarCapsResult) -> Table:
     radial = result.radial
     steps = "" if radial is None else f" of {radial.steps} steps"
     title = f"HierarCaps: traversal{steps}, in percent"
-    headings = ("precision", "recall", "any recall", "root recall")
+    headings = ("precision", "recall", "any recall", "root recall", "ends true and general")
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result.num_bad))
     for row in result.traversal or ():
         visited = row.visited
         numbers = (visited.precision, visited.recall, visited.any_recall, row.at_root.recall)
-        table.add_row(row.root, row.root_of or "", *(format_percent(number.value) for number in numbers))
+        ends = None if row.ends is None else row.ends.true_and_general.value
+        percents = (format_percent(number.value) for number in numbers)
+        table.add_row(row.root, row.root_of or "", *percents, format_percent(ends))
     if radial is not None:
         precision, recall = (format_percent(number.value) for number in (radial.precision, radial.recall))
         table.add_row("HierarCaps' protocol", "", precision, recall)

@@ -91,7 +91,8 @@ class TraverseConfig:
 
     root: Root | None = None
     """End of the path: the embedding of "", the caption that includes the image most (by log inclusion or by
-    containment), or the mean of the two. None: inclusion+null, or null for a model without uncertainty."""
+    containment), the most uncertain caption that matches (or contains) the image as well as "" does, or the mean of ""
+    and that caption. inclusion+null: the paper's. None: general-match, or null for a model without uncertainty."""
     root_of: RootOf = "image"
     """Root of the image, or of the caption nearest to it."""
     rank_by: SimilarityMetric = "csd"

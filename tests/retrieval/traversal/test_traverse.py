@@ -16,7 +16,10 @@ from prolip.retrieval.traversal.traverse import (
     traverse_to_roots,
 )
 
-ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+ROOTS = [
+    "null", "inclusion", "containment", "inclusion+null", "containment+null",
+    "general-match", "general-containment", "general-match+null", "general-containment+null",
+]  # fmt: skip
 
 
 def one_by_one(images, captions, null, root, of, by, steps):
@@ -31,6 +34,11 @@ def one_by_one(images, captions, null, root, of, by, steps):
         else:
             measure = public.log_containment if "containment" in root else public.log_inclusion
             best = int(measure(query, captions).argmax())
+            if "general" in root:
+                score = measure if "containment" in root else (lambda a, b: -public.csd(a, b))
+                is_true = score(query, captions) >= score(query, null)
+                ranked = torch.where(is_true, captions.uncertainty, score(query, captions) - 1e6)
+                best = int(ranked.argmax())
             at = normalize(captions.mean[best] + null.mean[0], dim=0) if "+" in root else captions.mean[best]
         path = []
         for step in range(steps):

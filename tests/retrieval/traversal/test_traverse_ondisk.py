@@ -18,7 +18,10 @@ IMAGES, TEXTS, NULL = (
     make_gaussians(150, seed=1, high=-3.0),
     make_gaussians(1, seed=9),
 )
-ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+ROOTS = [
+    "null", "inclusion", "containment", "inclusion+null", "containment+null",
+    "general-match", "general-containment", "general-match+null", "general-containment+null",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ class CaptionPath:
 
     Attributes:
         steps: Captions from the nearest one towards the root.
-        root: The caption that includes the query (the image, or its nearest caption) most; None with the null root.
+        root: The caption of the root, of the image or of its nearest caption; None with the null root.
         root_kind: Which root was sought.
         uncertainty: Trace of the image's covariance; None if the model has none.
     """
@@ -113,7 +113,11 @@ def traverse_images(
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
-    root_kind: Root = config.root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    root_kind: Root = config.root or ("general-match" if bool(null.uncertainty.any()) else "null")
+    if isinstance(search, ExactSearch | CandidateSearch) and search.match is None:
+        # a softmax has no match probability: then CSD decides, whose order PPCL's probability has
+        has_probability = model.logit_bias is not None
+        search = replace(search, match=model.match_probability_matrix if has_probability else None)
     in_table = traverse(
         z, search, null, root=root_kind, root_of=config.root_of, rank_by=config.rank_by, steps=config.steps
     )

@@ -5,6 +5,9 @@ log inclusion is -1/2 sum log w - sum d^2 / w with w = s1 + 2 s2, so that a capt
 variance. But of captions of one uncertainty the nearest includes most. So captions are split into bands of
 uncertainty with equally many captions each, and the few nearest of each band are compared exactly.
 
+The most general caption that matches is sought in the same bands: if a band has a caption that matches, its nearest
+one does. So the band is the right one; within it the most uncertain of the candidates is found.
+
 Containment has no such shortcut: the caption that contains most may be an uncertain one from afar. All captions are
 compared.
 """
@@ -22,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from prolip.choices import InclusionMeasure
+from prolip.choices import InclusionMeasure, Root
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian
 from prolip.measures.formulas import Form
@@ -34,6 +37,7 @@ from prolip.retrieval.index.vectors import make_query_vectors
 from prolip.retrieval.traversal.captions import DatabaseCaptions, read_positions
 from prolip.retrieval.traversal.exact import ExactSearch, nearest_at_steps
 from prolip.retrieval.traversal.max_inclusion import find_max_inclusion
+from prolip.retrieval.traversal.most_general import PairScore, find_most_general, get_truth_score
 
 NUM_BANDS, CANDIDATES_PER_BAND = 16, 16
 """Bands of uncertainty, and candidates of each: docs/traversal.md says how often they include the root."""
@@ -55,6 +59,7 @@ class CandidateSearch:
         num_bands: Number of bands of uncertainty, for roots.
         candidates_per_band: Captions of each band that are compared.
         progress: Show the progress of a search over all captions (containment); None: if stderr is a terminal.
+        match: As in `ExactSearch`.
     """
 
     table: DatabaseCaptions
@@ -63,6 +68,7 @@ class CandidateSearch:
     num_bands: int = NUM_BANDS
     candidates_per_band: int = CANDIDATES_PER_BAND
     progress: bool | None = None
+    match: PairScore | None = None
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
         """Find the caption nearest to each query, among those that the index finds.
@@ -101,6 +107,27 @@ class CandidateSearch:
         for chunk in _iter_chunks(len(queries), ROOT_CHUNK):
             rows = self._fetch_bands(queries.mean[chunk])
             best = find_max_inclusion(queries[chunk], self.table.read_gaussians(rows), measure, form=form)[1]
+            positions.append(read_positions(rows)[best])
+        return torch.cat(positions)
+
+    def find_most_general(self, queries: Gaussian, null: Gaussian, root: Root) -> Tensor:
+        """Find the most uncertain caption among those that count as true of each query.
+
+        Args:
+            queries: (Q, D).
+            null: (1, D), the embedding of "".
+            root: general-match or general-containment, with or without null.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
+        if root.startswith("general-containment"):
+            return ExactSearch(self.table, self.progress).find_most_general(queries, null, root)
+        self.table.require_variances()
+        score, positions = get_truth_score(root, self.match), []
+        for chunk in _iter_chunks(len(queries), ROOT_CHUNK):
+            rows = self._fetch_bands(queries.mean[chunk])
+            best = find_most_general(queries[chunk], self.table.read_gaussians(rows), null, score)[1]
             positions.append(read_positions(rows)[best])
         return torch.cat(positions)
 

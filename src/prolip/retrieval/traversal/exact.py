@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from prolip.choices import InclusionMeasure
+from prolip.choices import InclusionMeasure, Root
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.progress import progress_bar
 from prolip.retrieval.traversal.captions import CaptionTable
 from prolip.retrieval.traversal.max_inclusion import find_max_inclusion
+from prolip.retrieval.traversal.most_general import PairScore, find_most_general, get_truth_score
 
 BLOCK_ELEMENTS = 2**18
 """Scores that are computed together: they stay in cache."""
@@ -31,10 +32,12 @@ class ExactSearch:
     Attributes:
         table: The captions.
         progress: Show a progress bar; None: if stderr is a terminal.
+        match: Score of the root general-match, such as `model.match_probability_matrix`; None: 1 - CSD / 2.
     """
 
     table: CaptionTable
     progress: bool | None = None
+    match: PairScore | None = None
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
         """Find the caption nearest to each query.
@@ -70,6 +73,22 @@ class ExactSearch:
         return self._find_best(
             self.table.iter_gaussians(),
             lambda block: find_max_inclusion(queries, block, measure, form=form),
+        )
+
+    def find_most_general(self, queries: Gaussian, null: Gaussian, root: Root) -> Tensor:
+        """Find the most uncertain caption among those that count as true of each query.
+
+        Args:
+            queries: (Q, D).
+            null: (1, D), the embedding of "".
+            root: general-match or general-containment, with or without null.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
+        score = get_truth_score(root, self.match)
+        return self._find_best(
+            self.table.iter_gaussians(), lambda block: find_most_general(queries, block, null, score)
         )
 
     def find_nearest_at_steps(

@@ -50,6 +50,18 @@ class CaptionSearch(Protocol):
             int64 (Q,), positions in the table.
         """
 
+    def find_most_general(self, queries: Gaussian, null: Gaussian, root: Root) -> Tensor:
+        """Find the most uncertain caption among those that count as true of each query.
+
+        Args:
+            queries: (Q, D).
+            null: (1, D), the embedding of "".
+            root: general-match or general-containment, with or without null.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
+
     def find_nearest_at_steps(
         self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
     ) -> Tensor:
@@ -134,7 +146,7 @@ def traverse(
         )
     start = search.find_nearest(images, rank_by=rank_by)
     queries = images if root_of == "image" or root == "null" else search.table.take(start).to_gaussian()
-    roots = find_roots(queries, search, root, form)
+    roots = find_roots(queries, search, root, form, null)
     return traverse_to_roots(search, null, start, roots, root=root, rank_by=rank_by, steps=steps)
 
 
@@ -206,22 +218,34 @@ def find_captions_at_roots(
 
 
 def find_roots(
-    queries: Gaussian, captions: Gaussian | CaptionSearch, root: Root, form: Form = "exact"
+    queries: Gaussian,
+    captions: Gaussian | CaptionSearch,
+    root: Root,
+    form: Form = "exact",
+    null: Gaussian | None = None,
 ) -> Tensor:
-    """Find the caption that includes each query most, by the measure in the root's name.
+    """Find the caption of each query's root: by the measure in its name, or the most general one that counts as true.
 
     Args:
         queries: (N, D).
         captions: As in `traverse`.
-        root: inclusion or containment, with or without null; null has no caption.
+        root: Which caption, with or without null; the root null has none.
         form: Form of log inclusion.
+        null: (1, D), the embedding of "", which the general-... roots need.
 
     Returns:
         int64 (N,), positions; -1 for null.
+
+    Raises:
+        ValueError: The root needs `null`, or variances that the captions lack.
     """
     require_choice(root, get_args(Root), "root")
     if root == "null":
         return torch.full((len(queries),), -1, device=queries.device)
+    if root.startswith("general-"):
+        if null is None:
+            raise ValueError(f'the root {root} compares captions with "": pass its embedding as null')
+        return _as_search(captions).find_most_general(queries, null, root)
     measure: InclusionMeasure = "inclusion" if root.startswith("inclusion") else "containment"
     return _as_search(captions).find_max_inclusion(queries, measure, form)
 

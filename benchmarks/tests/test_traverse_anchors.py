@@ -1,0 +1,13 @@
+"""Tests of the comparison of roots, on a few scenes."""
+
+from benchmarks import traverse_anchors as bench
+
+
+def test_run_scores_every_root_and_prints(capsys):
+    result = bench.run(num_scenes=12)
+    assert result["images"] == 12
+    rows = {(row["root"], row["with_null"]): row for row in result["rows"]}
+    assert len(rows) == len(result["rows"]) == 21
+    assert all(row["true and general"] <= row["true"] <= 1 for row in rows.values())
+    bench.print_result(result)
+    assert "true" in capsys.readouterr().out
