@@ -114,9 +114,10 @@ def test_commands():
 def test_names_of_data_and_scenes():
     """docs/data.md explains each name."""
     assert set(data.__all__) == {
-        "AnnotatedImages", "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation", "CombinedLoader",
-        "ConcatSource", "ErrorCounts", "ImageAnnotation", "LabeledData", "Loader", "LoaderConfig", "Preprocessor", "Sample",
-        "SampleError", "Source", "StreamLoader", "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
+        "AnnotatedImages", "AnnotatedSource", "BadSampleError", "Batch", "CaptionAnnotation",
+        "CombinedLoader", "ConcatSource", "ErrorCounts", "ImageAnnotation", "LabeledData", "Loader",
+        "LoaderConfig", "Preprocessor", "Sample", "SampleError", "Source", "StreamLoader",
+        "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
         "occlude_center", "open_data", "open_labeled",
     }  # fmt: skip
     assert set(scenes.__all__) == {

@@ -38,7 +38,7 @@ def test_traverse_images_steps_match_traverse(nano, images, root):
     found = traverse_images(nano, images, CAPTIONS, root=root, steps=20)
     unique = list(dict.fromkeys(CAPTIONS))
     z, texts, null = nano.embed_images(images), nano.embed_texts(unique), nano.embed_texts("")
-    traversals = traverse(z, texts, null, root=root or "general-match", steps=20)
+    traversals = traverse(z, texts, null, root=root or "inclusion+null", steps=20)
     near = 1 - csd_matrix(z, texts) / 2
     for row, path in enumerate(found):
         indices = traversals.get_path(row)

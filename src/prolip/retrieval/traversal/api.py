@@ -113,7 +113,7 @@ def traverse_images(
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
-    root_kind: Root = config.root or ("general-match" if bool(null.uncertainty.any()) else "null")
+    root_kind: Root = config.root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
     if isinstance(search, ExactSearch | CandidateSearch) and search.match is None:
         # a softmax has no match probability: then CSD decides, whose order PPCL's probability has
         has_probability = model.logit_bias is not None
