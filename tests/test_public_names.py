@@ -134,7 +134,8 @@ def test_names_of_data_and_scenes():
 
 
 ROOMS = {
-    "measures": {"find_nearest", "similarity"} | {name for name in NAMES if name.split("_")[0] in MEASURES},
+    "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity"}
+    | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
         "siglip", "vib", "LikelihoodTemperature", "likelihood", "nll",

@@ -355,3 +355,28 @@ def _shown(tables):
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(*tables)
     return console.export_text()
+
+
+def test_recall_by_uncertainty_is_the_loop(generator):
+    hits = torch.rand(40, generator=generator) < 0.5
+    uncertainty = torch.rand(40, generator=generator)
+    found = retrieval.recall_by_uncertainty(hits, uncertainty)
+    order = uncertainty.argsort()
+    assert [decile.accuracy.n for decile in found.deciles] == [4] * 10
+    for decile, rows in zip(found.deciles, order.split(4), strict=True):
+        assert decile.accuracy.value == pytest.approx(hits[rows].double().mean().item())
+    wrong, right = uncertainty[~hits], uncertainty[hits]
+    assert found.errors.auroc == pytest.approx((wrong[:, None] > right).double().mean().item())
+
+
+def test_image_text_recall_has_r1_by_the_uncertainty_of_the_query(generator):
+    mean = torch.nn.functional.normalize(torch.randn(30, 6, generator=generator), dim=-1)
+    images, texts = (Gaussian(mean, torch.randn(30, 6, generator=generator)) for _ in range(2))
+    found = retrieval.image_text_recall(images, texts, torch.arange(30), "csd")
+    hits = torch.cdist(mean, mean).square().add(texts.uncertainty).argmin(1) == torch.arange(30)
+    wanted = retrieval.recall_by_uncertainty(hits, images.uncertainty.double())
+    assert found.by_uncertainty.image_to_text == wanted
+    total = sum(decile.accuracy.value * decile.accuracy.n for decile in wanted.deciles)
+    assert total / 30 == pytest.approx(found.image_to_text.r1.value)
+    points = [Gaussian.point(z.mean) for z in (images, texts)]
+    assert retrieval.image_text_recall(*points, torch.arange(30)).by_uncertainty is None

@@ -304,3 +304,22 @@ def test_limit_spreads_images_and_keeps_their_indices(nano, tmp_path):
         assert error.index in (0, 3, 6, 9)
         assert data.source.read(error.index).key == error.key
     assert zeroshot.evaluate_zeroshot(embedder, data, ZeroShotConfig(limit=99)).n == 10
+
+
+def test_errors_and_nearest_images_are_detected_by_uncertainty(generator):
+    mean = torch.nn.functional.normalize(torch.randn(80, 4, generator=generator), dim=-1)
+    images = Gaussian(mean, torch.randn(80, 4, generator=generator))
+    classes = Gaussian.point(torch.eye(4))
+    labels = torch.where(torch.rand(80, generator=generator) < 0.6, mean.argmax(1), 0)
+    found = zeroshot.compute_zeroshot_metrics(
+        images, labels, classes, ZeroShotConfig(rank_by="cosine"), logits=(5.0, None)
+    )
+    wrong = mean.argmax(1) != labels
+    limit = images.uncertainty[wrong].sort().values[int(0.05 * int(wrong.sum()))]
+    wanted = (images.uncertainty[~wrong] >= limit).double().mean().item()
+    assert found.selective.uncertainty.fpr95 == pytest.approx(wanted)
+    distance = torch.cdist(mean, mean).fill_diagonal_(torch.inf)
+    differs = labels[distance.argmin(1)] != labels
+    pairs = images.uncertainty[differs][:, None] > images.uncertainty[~differs]
+    assert found.uncertainty.nearest_image.auroc == pytest.approx(pairs.double().mean().item())
+    assert found.uncertainty.nearest_image.num_positive == int(differs.sum())

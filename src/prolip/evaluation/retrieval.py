@@ -14,10 +14,12 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.choices import SimilarityMetric
-from prolip.console import describe_bad_samples, format_percent, make_table
+from prolip.console import MISSING, describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.source import Source, Subset
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.configs import RetrievalConfig
+from prolip.evaluation.metrics.bins import AccuracyBin, accuracy_by_uncertainty
+from prolip.evaluation.metrics.detection import DetectionMetrics, detection_metrics
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.gaussian import Gaussian
@@ -69,6 +71,26 @@ class ManyToManyMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecallByUncertainty:
+    """Recall@1 of the queries that have positives, by their uncertainty."""
+
+    deciles: tuple[AccuracyBin, ...]
+    """Recall@1 by decile of the query's uncertainty, from the least uncertain queries on."""
+    errors: DetectionMetrics
+    """Detection, by the query's uncertainty, of queries whose nearest item is not a positive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionsByUncertainty:
+    """Recall@1 by the uncertainty of the query, in both directions. None: no query has positives."""
+
+    image_to_text: RecallByUncertainty | None
+    """Images are the queries."""
+    text_to_image: RecallByUncertainty | None
+    """Texts are the queries."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RetrievalMetrics:
     """Retrieval in both directions by one similarity."""
 
@@ -80,6 +102,8 @@ class RetrievalMetrics:
     """Mean of recall@1 of both directions."""
     many_to_many: ManyToManyMetrics | None = None
     """With a file of positives: metrics of all true pairs."""
+    by_uncertainty: DirectionsByUncertainty | None = None
+    """Recall@1 by the uncertainty of the query; None for a deterministic model."""
 
     def by_name(self, direction: Direction) -> dict[str, Proportion | Mean | None]:
         """All metrics of a direction.
@@ -133,7 +157,7 @@ class RetrievalResult(Result):
         return {"csd": self.csd, "cosine": self.cosine}
 
     def tables(self) -> list[Table]:
-        """One table of all metrics, in percent."""
+        """A table of all metrics, in percent, and one of recall@1 by uncertainty unless the model is deterministic."""
         title = f"Retrieval: {self.n:,} images, {self.num_texts:,} texts (percent)"
         names = list(self.csd.by_name("image_to_text"))
         table = make_table(
@@ -146,7 +170,28 @@ class RetrievalResult(Result):
                 values = metrics.by_name(direction)
                 cells = (format_percent(get_value(values[name])) for name in names)
                 table.add_row(metric, direction.replace("_", " "), *cells)
-        return [table]
+        return [table] if self.csd.by_uncertainty is None else [table, _make_uncertainty_table(self)]
+
+
+def _make_uncertainty_table(result: RetrievalResult) -> Table:
+    """Table of recall@1 of the surest and the least sure tenth of the queries, and of the detection of errors."""
+    table = make_table(
+        "R@1 by the uncertainty of the query (percent)", ("metric", "direction"),
+        ("n", "surest tenth", "least sure tenth", "AUROC of errors", "FPR95"),
+        caption="AUROC: does uncertainty tell that the nearest item is wrong? 0.5 is chance; FPR95: 0.95 is chance",
+    )  # fmt: skip
+    directions: tuple[Direction, ...] = ("image_to_text", "text_to_image")
+    for metric, metrics in result.by_metric().items():
+        for direction in directions:
+            found: RecallByUncertainty | None = getattr(metrics.by_uncertainty, direction, None)
+            cells = [MISSING] * 5
+            if found is not None:
+                ends = (format_percent(found.deciles[end].accuracy.value) for end in (0, -1))
+                errors = found.errors
+                cells = [f"{errors.n:,}", *ends]
+                cells += [format_number(value, ".3f") for value in (errors.auroc, errors.fpr95)]
+            table.add_row(metric, direction.replace("_", " "), *cells)
+    return table
 
 
 def find_hits(
@@ -223,7 +268,27 @@ def recall_at_k(
     if not bool(has_positive.any()):
         return {f"r{k}": None for k in ks}
     hits = find_hits(queries, items, positives, max(ks), metric)[has_positive]
+    return _compute_recalls(hits, ks)
+
+
+def _compute_recalls(hits: Tensor, ks: Sequence[int] = RECALL_KS) -> dict[str, Proportion | None]:
+    """Recall@k of the hits, bool (Q, K), of queries that have positives."""
     return {f"r{k}": Proportion.from_mean(_mean(hits[:, :k].any(1)), len(hits)) for k in ks}
+
+
+def recall_by_uncertainty(hits: Tensor, uncertainty: Tensor) -> RecallByUncertainty:
+    """Recall@1 by the uncertainty of the query.
+
+    Args:
+        hits: Whether the nearest item of each query is a positive, bool (Q,), Q at least 1.
+        uncertainty: Uncertainty of each query, (Q,).
+
+    Returns:
+        Recall@1 by decile, and the detection of errors.
+    """
+    return RecallByUncertainty(
+        deciles=accuracy_by_uncertainty(hits, uncertainty), errors=detection_metrics(~hits, uncertainty)
+    )
 
 
 def precision_metrics(
@@ -294,13 +359,29 @@ def image_text_recall(
         The recalls, and the mean of both recalls at 1.
     """
     images_of_texts = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
-    to_text = Recalls(**recall_at_k(images, texts, images_of_texts.transpose(), metric=metric))
-    to_image = Recalls(**recall_at_k(texts, images, images_of_texts, metric=metric))
+    to_text, text_recall = _search_direction(images, texts, images_of_texts.transpose(), metric)
+    to_image, image_recall = _search_direction(texts, images, images_of_texts, metric)
+    has_uncertainty = bool(images.uncertainty.any()) and bool(texts.uncertainty.any())
     return RetrievalMetrics(
         image_to_text=to_text,
         text_to_image=to_image,
         mean_r1=_mean_of_two(get_value(to_text.r1), get_value(to_image.r1)),
+        by_uncertainty=DirectionsByUncertainty(image_to_text=text_recall, text_to_image=image_recall)
+        if has_uncertainty
+        else None,
     )
+
+
+def _search_direction(
+    queries: Gaussian, items: Gaussian, positives: Positives, metric: SimilarityMetric
+) -> tuple[Recalls, RecallByUncertainty | None]:
+    """Recalls of one direction, and recall@1 by uncertainty, from one search; None if no query has positives."""
+    has_positive = positives.counts > 0
+    if not bool(has_positive.any()):
+        return Recalls(r1=None, r5=None, r10=None), None
+    hits = find_hits(queries, items, positives, max(RECALL_KS), metric)[has_positive]
+    uncertainty = queries.uncertainty[has_positive].double()
+    return Recalls(**_compute_recalls(hits)), recall_by_uncertainty(hits[:, 0], uncertainty)
 
 
 def many_to_many_metrics(

@@ -12,7 +12,7 @@ from prolip.data.source import Source, Subset
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, LogitParameters
 from prolip.evaluation.configs import ZeroShotConfig
-from prolip.evaluation.metrics import accuracy, bins, selective
+from prolip.evaluation.metrics import accuracy, bins, detection, selective
 from prolip.evaluation.metrics.confidence import Confidence, Confidences
 from prolip.evaluation.metrics.recalibration import evaluate_calibration
 from prolip.evaluation.predictions import Predictions, most_confident_errors, write_predictions
@@ -162,15 +162,17 @@ def _compute_metrics(
         top1=Proportion.from_mean(correct.double().mean().item(), len(images)),
         top5=None if top5 is None else Proportion.from_mean(top5, len(images)),
         mean_per_class_recall=accuracy.mean_per_class_recall(scores, labels),
-        uncertainty=_compute_uncertainty(images, classes, correct),
+        uncertainty=_compute_uncertainty(images, classes, correct, labels),
         calibration=evaluate_calibration(scores, labels, logits, config.seed),
         selective=_compute_selective(correct, predictions.confidences),
         ood=None,
     )
 
 
-def _compute_uncertainty(images: Gaussian, classes: Gaussian, correct: Tensor) -> ImageUncertainty | None:
-    """`uncertainty` of the result; None for a deterministic model. correct: bool (N,), one per image."""
+def _compute_uncertainty(
+    images: Gaussian, classes: Gaussian, correct: Tensor, labels: Tensor
+) -> ImageUncertainty | None:
+    """`uncertainty` of the result; None for a deterministic model. correct: bool (N,). labels: int64 (N,)."""
     uncertainty = images.uncertainty.double()
     if not bool(uncertainty.any()):
         return None
@@ -180,6 +182,7 @@ def _compute_uncertainty(images: Gaussian, classes: Gaussian, correct: Tensor) -
         class_mean=classes.uncertainty.double().mean().item(),
         deciles=bins.accuracy_by_uncertainty(correct, uncertainty),
         correlation=bins.accuracy_correlations(correct, uncertainty),
+        nearest_image=detection.r_auroc(images, labels) if len(images) > 1 else None,
     )
 
 
@@ -204,6 +207,7 @@ def _rank_by_confidence(correct: Tensor, values: Tensor) -> ConfidenceMetrics:
         excess_aurc=selective.excess_aurc(correct, values),
         auroc=selective.auroc(correct, values),
         curve=selective.sample_risk_coverage(correct, values),
+        fpr95=detection.fpr_at_tpr(~correct, -values),
     )
 
 

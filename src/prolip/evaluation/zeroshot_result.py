@@ -13,6 +13,7 @@ from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.bins import AccuracyBin, AccuracyCorrelations
 from prolip.evaluation.metrics.calibration import CalibrationMetrics, PairCalibration
 from prolip.evaluation.metrics.confidence import Confidence, confidence_labels
+from prolip.evaluation.metrics.detection import DetectionMetrics
 from prolip.evaluation.metrics.recalibration import Recalibration
 from prolip.evaluation.metrics.selective import RiskCurve
 from prolip.evaluation.predictions import ConfidentError
@@ -33,6 +34,9 @@ class ImageUncertainty:
     """Accuracy by decile of uncertainty, from the least uncertain images on."""
     correlation: AccuracyCorrelations
     """Correlations of accuracy with uncertainty."""
+    nearest_image: DetectionMetrics | None = None
+    """Detection, by uncertainty, of images whose nearest other image (by cosine) is of another class; `auroc` is the
+    R-AUROC. None for a single image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,9 @@ class ConfidenceMetrics:
     """Of correct against wrong predictions; None if all are correct or all are wrong."""
     curve: RiskCurve
     """The risk-coverage curve."""
+    fpr95: float | None = None
+    """Fraction of the correct predictions that is rejected where 95 % of the wrong ones are; 0.95 is chance. None if
+    all are correct or all are wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +194,11 @@ def _make_accuracy_table(result: ZeroShotResult) -> Table:
             "the same by images (Spearman); below 0: uncertain images are wrong more often",
             format_number(uncertainty.correlation.spearman, "+.3f"),
         )
+        if (nearest := uncertainty.nearest_image) is not None:
+            table.add_row(
+                f"R-AUROC: the nearest other image is of another class ({nearest.num_positive:,} of {nearest.n:,})",
+                format_number(nearest.auroc, ".3f"),
+            )
     return table
 
 
@@ -230,14 +242,23 @@ def _make_confidence_table(result: ZeroShotResult) -> Table:
     """Table of AURC and AUROC by confidence, and AUROC for out-of-distribution images if there are any."""
     selective, ood = result.selective, result.ood
     bounds = f"oracle {selective.oracle_aurc:.4f}, random {selective.error:.4f}"
-    columns = ["AURC", "AUROC, correct vs. wrong", *(["AUROC, OOD vs. in-distribution"] if ood else [])]
+    columns = [
+        "AURC",
+        "AUROC, correct vs. wrong",
+        "FPR95 of errors",
+        *(["AUROC, OOD vs. in-distribution"] if ood else []),
+    ]
     table = make_table(
         f"selective prediction (AURC, lower is better: {bounds})", ["confidence"], columns,
-        caption="AUROC: 0.5 is chance",
+        caption="AUROC: 0.5 is chance; FPR95: 0.95 is chance, lower is better",
     )  # fmt: skip
     for confidence, name in result.confidence_labels().items():
         if metrics := selective.get(confidence):
-            values = [format_number(metrics.aurc, ".4f"), format_number(metrics.auroc, ".3f")]
+            values = [
+                format_number(metrics.aurc, ".4f"),
+                format_number(metrics.auroc, ".3f"),
+                format_number(metrics.fpr95, ".3f"),
+            ]
             if ood is not None:
                 histograms = ood.get(confidence)
                 values.append(format_number(None if histograms is None else histograms.auroc, ".3f"))

@@ -1,10 +1,12 @@
-"""Measures on Gaussians: formulas, all-pairs kernels, the public functions, nearest neighbors."""
+"""Measures on Gaussians: formulas, all-pairs kernels, the public functions, nearest neighbors, pool perplexity."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prolip.measures.nearest import find_nearest as find_nearest
     from prolip.measures.nearest import similarity as similarity
+    from prolip.measures.perplexity import log_pool_perplexity as log_pool_perplexity
+    from prolip.measures.perplexity import pool_perplexity as pool_perplexity
     from prolip.measures.public import containment as containment
     from prolip.measures.public import containment_matrix as containment_matrix
     from prolip.measures.public import csd as csd
@@ -26,6 +28,7 @@ else:
         __name__,
         {
             "nearest": ["find_nearest", "similarity"],
+            "perplexity": ["log_pool_perplexity", "pool_perplexity"],
             "public": [
                 "containment",
                 "containment_matrix",
