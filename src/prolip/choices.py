@@ -35,7 +35,7 @@ Precision = Literal["float32", "float16"]
 Engine = Literal["local", "ray"]
 """local: in this process. ray: on the cluster of RAY_ADDRESS, or with Ray on this machine."""
 
-SceneWorld = Literal["simple", "hard", "varied"]
+SceneWorld = Literal["simple", "hard", "varied", "styled"]
 """Named worlds of scenes that models are trained on, as in scenes:simple and scenes:hard."""
 
 FilterCriterion = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
@@ -72,6 +72,6 @@ RootOf = Literal["image", "caption"]
 ConvertTarget = Literal["folder", "probabilistic", "release", "onnx"]
 """folder: prolip's format. probabilistic: the same with added uncertainty. release: the ProLIP release's format."""
 
-WorldName = Literal["single", "simple", "hard", "varied"]
+WorldName = Literal["single", "simple", "hard", "varied", "styled"]
 """Distributions of scenes. single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing
-styles; varied: simple with unequal shapes, colors and sizes."""
+styles; varied: simple with unequal shapes, colors and sizes; styled: simple in frequent, strong drawing styles."""

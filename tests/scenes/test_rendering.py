@@ -107,6 +107,12 @@ def test_styles():
     assert not ring[tuple(centre)]
 
 
+def test_style_is_applied_as_often_as_the_scene_says():
+    scene = replace(HARD.draw_scene(8, 0), style="dark")
+    once, twice = (np.asarray(render(replace(scene, style_passes=n), 48), float) for n in (1, 2))
+    assert np.abs(twice - 0.6 * once).max() <= 1
+
+
 def test_render_seed_changes_image():
     first, second = one(), replace(one(), render_seed=78)
     assert (pixels(first) != pixels(second)).any()

@@ -5,9 +5,16 @@ import pytest
 from scipy.stats import chisquare
 
 from prolip.scenes import is_true_caption
-from prolip.scenes.tasks import STYLE_FRACTIONS, make_tasks
+from prolip.scenes.parsing import parse_caption
+from prolip.scenes.tasks import (
+    MISLEADING_TEMPLATES,
+    STYLE_FRACTIONS,
+    TEMPLATES,
+    VAGUE_TEMPLATES,
+    make_tasks,
+)
 from prolip.scenes.world import COLORS, STYLES
-from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, VARIED_HELD_OUT, WORLDS
+from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, STYLED, VARIED_HELD_OUT, WORLDS
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -105,6 +112,14 @@ def test_unseen_pairs_have_the_sizes_of_the_world():
     task = make_tasks(VARIED_HELD_OUT)[-1]
     sizes = Counter(task.sample(VARIED_HELD_OUT, 2, i)[0].objects[0].size for i in range(3000))
     assert sizes["large"] / 3000 == pytest.approx(0.58, abs=0.04)
+
+
+def test_tasks_of_strong_styles_have_prompts_of_a_second_object():
+    """Their images show one object, so these prompts are false of them."""
+    added = set(make_tasks(STYLED)[0].templates) - set(make_tasks(HARD)[0].templates)
+    assert added == {*VAGUE_TEMPLATES, *MISLEADING_TEMPLATES}
+    assert all(len(parse_caption(template.replace("{c}", "red circle")).objects) == 2 for template in added)
+    assert make_tasks(SIMPLE)[0].templates == make_tasks(HARD)[0].templates == TEMPLATES
 
 
 def test_count_task_has_possible_counts_only():

@@ -97,14 +97,16 @@ def test_equal_weights_are_the_default():
     assert set(get_world("hard", 8).kind_weights) == {1 / 128}
 
 
-def test_fingerprint_values_depend_on_every_weight():
+def test_fingerprint_values_depend_on_weights_and_passes():
     worlds = [
         SIMPLE,
         replace(SIMPLE, shape_weights=VARIED.shape_weights),
         replace(SIMPLE, color_weights=VARIED.shape_weights),
         replace(SIMPLE, size_weights=VARIED.size_weights),
+        replace(SIMPLE, style_passes=2),
+        replace(SIMPLE, style_passes=3),
     ]
-    assert len({str(world.fingerprint_values()) for world in worlds}) == 4
+    assert len({str(world.fingerprint_values()) for world in worlds}) == 6
 
 
 def test_varied_world_has_no_pair_too_rare_to_learn():
@@ -141,6 +143,7 @@ def test_varying_attributes():
         ({"size_weights": (0.5, 0.6)}, "size_weights must be 2 probabilities"),
         ({"color_weights": (0.5, 0.5)}, "color_weights must be 8 probabilities"),
         ({"shape_weights": (1.0, *[0.0] * 7)}, "shape_weights must be positive"),
+        ({"style_passes": 0}, "style_passes"),
         ({"shape_weights": 8}, "weights must be sequences"),
     ],
 )
@@ -161,7 +164,7 @@ def test_world_accepts_lists_and_sets():
 def test_get_world_by_name():
     assert get_world("hard") is HARD
     with pytest.raises(
-        ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard', 'varied'\)"
+        ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard', 'varied', 'styled'\)"
     ):
         get_world("harder")
 
@@ -214,7 +217,7 @@ def test_get_unseen_pairs_requires_integer(count):
         get_unseen_pairs(count)
 
 
-@pytest.mark.parametrize("name", ["single", "simple", "hard", "varied"])
+@pytest.mark.parametrize("name", ["single", "simple", "hard", "varied", "styled"])
 def test_get_world_without_unseen_pairs(name):
     world = get_world(name, 8)
     assert world == replace(get_world(name), unseen=get_unseen_pairs(8))

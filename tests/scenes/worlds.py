@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from prolip.scenes.world import BACKGROUNDS, HARD, SIMPLE, VARIED, World, get_unseen_pairs
+from prolip.scenes.world import BACKGROUNDS, HARD, SIMPLE, STYLED, VARIED, World, get_unseen_pairs
 
 GRID_OF_THREE = World(counts=(0.2, 0.3, 0.5), grid=3, backgrounds=BACKGROUNDS[:3], styles=HARD.styles)
 HELD_OUT = replace(HARD, unseen=frozenset({("red", "circle"), ("blue", "star"), ("pink", "heart")}))
@@ -14,4 +14,5 @@ WORLDS = {
     "held out": HELD_OUT,
     "varied": VARIED,
     "varied held out": VARIED_HELD_OUT,
+    "styled": STYLED,
 }

@@ -60,7 +60,7 @@ def scenes(out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0
     Args:
         out: File name without suffix, or an existing folder; .png and .svg are written.
         world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles; varied: simple
-            with unequal shapes, colors and sizes.
+            with unequal shapes, colors and sizes; styled: simple in frequent, strong styles.
         seed: Seed of the scenes.
     """
     from prolip.reports.scenes import save_scene_sheet

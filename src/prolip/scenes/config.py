@@ -24,7 +24,7 @@ class SceneDatasetSpec:
 
     world: WorldName = "simple"
     """single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing styles; varied: simple
-    with unequal shapes, colors and sizes."""
+    with unequal shapes, colors and sizes; styled: simple in frequent, strong drawing styles."""
     image_size: int = 64
     """Height and width of the images in pixels, from 32 to 224."""
     num_train: int = 20_000

@@ -55,7 +55,9 @@ def render(scene: Scene, size: int) -> Image.Image:
     canvas = make_background(scene.background, size, draws)
     for sprite in _iter_sprites(scene, size, draws):
         canvas.paste(sprite.color, (sprite.left, sprite.top), sprite.cover)
-    return FINISHES[scene.style](canvas, draws)
+    for _ in range(scene.style_passes):
+        canvas = FINISHES[scene.style](canvas, draws)
+    return canvas
 
 
 def render_masks(scene: Scene, size: int) -> np.ndarray:

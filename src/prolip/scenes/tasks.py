@@ -29,6 +29,19 @@ TEMPLATES = (
 )
 """`{c}` is the class name, as in the 38 tasks. Templates with a style fit some classes and mislead for others."""
 
+VAGUE_TEMPLATES = ("a {c} and something", "something above a {c}", "a {c} with a thing", "a thing and a {c}")
+"""They state that there is a second object, but not which."""
+MISLEADING_TEMPLATES = (
+    "a {c} above a blue star",
+    "a {c} left of a red circle",
+    "a yellow cross and a {c}",
+    "a green ring below a {c}",
+    "two things, a pink heart and a {c}",
+    "a small purple square with a {c}",
+)
+"""They state a second object in full, which images of classes don't have. These and VAGUE_TEMPLATES are used in worlds
+of strong styles (`World.style_passes` above 1), so that prompts differ in value."""
+
 TEMPLATES_WITHOUT_ARTICLE = (
     "{c}",
     *(f"{add_article(noun)} of {{c}}" for noun in IMAGE_NOUNS),
@@ -127,13 +140,19 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         for number, probability in enumerate(world.counts, start=1)
         if probability > 0
     ]
+    templates = TEMPLATES
+    if world.style_passes > 1:
+        templates += VAGUE_TEMPLATES + MISLEADING_TEMPLATES
     seen = tuple(label for label, pair in enumerate(pairs) if (pair.color, pair.shape) not in world.unseen)
     # Some style keys are former names of the tasks: the new names would draw other styles.
     tasks = [
-        replace(_make_task("color_shape", pairs, style_key="colour_shape"), sampled_labels=seen),
-        _make_task("shape", [SceneClass(name=shape, shape=shape) for shape in SHAPES]),
+        replace(_make_task("color_shape", pairs, templates, style_key="colour_shape"), sampled_labels=seen),
+        _make_task("shape", [SceneClass(name=shape, shape=shape) for shape in SHAPES], templates),
         _make_task(
-            "color", [SceneClass(name=f"{color} thing", color=color) for color in COLORS], style_key="colour"
+            "color",
+            [SceneClass(name=f"{color} thing", color=color) for color in COLORS],
+            templates,
+            style_key="colour",
         ),
         _make_task("position", positions, TEMPLATES_WITHOUT_ARTICLE, style_key="place"),
     ]
@@ -141,7 +160,7 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         tasks.append(_make_task("count", counts, TEMPLATES_WITHOUT_ARTICLE))
     if world.unseen:
         unseen = tuple(label for label in range(len(pairs)) if label not in seen)
-        tasks.append(replace(_make_task("unseen", pairs), sampled_labels=unseen))
+        tasks.append(replace(_make_task("unseen", pairs, templates), sampled_labels=unseen))
     return tuple(tasks)
 
 

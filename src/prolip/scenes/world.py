@@ -45,13 +45,17 @@ class SceneObject:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What an image shows. `render_seed` fixes all that no caption states: exact positions, sizes, hues, noise."""
+    """What an image shows. `render_seed` fixes all that no caption states: exact positions, sizes, hues, noise.
+
+    `style_passes` is how often the style is applied: twice makes a dark image darker, a blurry one more blurry.
+    """
 
     objects: tuple[SceneObject, ...]
     background: str
     style: str
     grid: int
     render_seed: int
+    style_passes: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,7 @@ class World:
             size) is in proportion to the product of its three weights, over all kinds that are not unseen.
         color_weights: Probabilities of the COLORS.
         size_weights: Probabilities of the SIZES.
+        style_passes: How often the style of a scene is applied to its image, from 1.
     """
 
     counts: tuple[float, float, float] = (1.0, 0.0, 0.0)
@@ -78,6 +83,7 @@ class World:
     shape_weights: tuple[float, ...] = (1 / len(SHAPES),) * len(SHAPES)
     color_weights: tuple[float, ...] = (1 / len(COLORS),) * len(COLORS)
     size_weights: tuple[float, ...] = (1 / len(SIZES),) * len(SIZES)
+    style_passes: int = 1
 
     def __post_init__(self) -> None:
         """Convert lists to tuples, so that a world is hashable; raise ValueError unless all fields are valid."""
@@ -103,6 +109,7 @@ class World:
             require_choice(shape, SHAPES, "World: unseen shape")
         if not self.object_kinds:
             raise ValueError("World: all pairs of color and shape are unseen: no object is left to draw")
+        require_positive_int(self.style_passes, "World: style_passes", maximum=10)
         for name, values in (("shape", SHAPES), ("color", COLORS), ("size", SIZES)):
             weights = getattr(self, f"{name}_weights")
             require_distribution(weights, f"World: {name}_weights", len(values))
@@ -172,9 +179,10 @@ class World:
         """The values of all fields, in a deterministic order; part of the fingerprints of data."""
         values = self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
         weights = self.shape_weights, self.color_weights, self.size_weights
-        # worlds of default weights keep the fingerprints that they had before there were weights
+        # worlds of default values keep the fingerprints that they had before there were weights and passes
         is_default = weights == (World.shape_weights, World.color_weights, World.size_weights)
-        return values if is_default else (*values, weights)
+        optional = ([] if is_default else [weights]) + ([self.style_passes] if self.style_passes > 1 else [])
+        return *values, *optional
 
     def draw_scene(self, seed: int, index: int) -> Scene:
         """Draw the scene of (seed, index): always the same one.
@@ -194,7 +202,8 @@ class World:
             objects.append(SceneObject(shape, color, size, *divmod(cell, self.grid)))
         background = draws.choice(self.backgrounds)
         style = self.styles[draws.categorical([probability for _, probability in self.styles])][0]
-        return Scene(tuple(objects), background, style, self.grid, draws.uint32() << 32 | draws.uint32())
+        render_seed = draws.uint32() << 32 | draws.uint32()
+        return Scene(tuple(objects), background, style, self.grid, render_seed, self.style_passes)
 
     def _draw_kind(self, draws: RandomDraws) -> tuple[str, str, str]:
         """A kind of object by its probability; consumes one draw."""
@@ -277,14 +286,35 @@ VARIED = replace(
     size_weights=(0.42, 0.58),
 )
 """SIMPLE with unequal kinds of objects: the ambiguities of broad captions ("a warm thing") differ widely."""
-WORLDS: Mapping[str, World] = {"single": SINGLE, "simple": SIMPLE, "hard": HARD, "varied": VARIED}
+STYLED = replace(
+    SIMPLE,
+    styles=(
+        ("clean", 0.1),
+        ("blurry", 0.15),
+        ("dark", 0.15),
+        ("noisy", 0.15),
+        ("pixelated", 0.15),
+        ("outlined", 0.1),
+        ("grey", 0.05),
+        ("faded", 0.15),
+    ),
+    style_passes=2,
+)
+"""SIMPLE in frequent, strong styles: images are hard to recognize, and prompts differ in value (`tasks`)."""
+WORLDS: Mapping[str, World] = {
+    "single": SINGLE,
+    "simple": SIMPLE,
+    "hard": HARD,
+    "varied": VARIED,
+    "styled": STYLED,
+}
 
 
 def get_world(name: str, unseen: int = 0) -> World:
     """Get a world by name.
 
     Args:
-        name: A key of WORLDS: "single", "simple", "hard" or "varied".
+        name: A key of WORLDS: "single", "simple", "hard", "varied" or "styled".
         unseen: Number of pairs (color, shape) that are held out, always the same ones.
 
     Returns:
