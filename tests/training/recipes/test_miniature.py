@@ -106,6 +106,11 @@ def test_variants_that_are_meant_to_be_points_are():
         assert model.config.image.preprocessing.size == sources(config())[0].size
 
 
+def test_veils_come_after_the_single_objects():
+    run = config(variant="likelihood", veiled=0.3)
+    assert [source.config.veiled for source in sources(run)] == [0.0, 0.0, 0.3, 0.3]
+
+
 def test_masked_texts():
     how = {variant: config(variant=variant).masking.method for variant in VARIANTS}
     assert {variant: word for variant, word in how.items() if word != "general"} == {
