@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prolip.choices import SceneWorld
 from prolip.data.sample import Sample
 from prolip.data.source import compute_fingerprint, require_index
 from prolip.data.sources.labeled import LabeledData, open_labeled
@@ -42,7 +43,8 @@ class EvaluationSizes:
         repeats: Random repetitions of BPRW.
         size: Pixels per side of an image.
         unseen: Number of color-shape pairs that no training scene shows.
-        seed: Seed from which those of all splits are derived; the world is "simple".
+        seed: Seed from which those of all splits are derived.
+        world: World of the scenes.
     """
 
     scenes: int = 1000
@@ -57,6 +59,7 @@ class EvaluationSizes:
     size: int = 48
     unseen: int = 8
     seed: int = 70_007
+    world: SceneWorld = "simple"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class EvaluationData:
     def spec(self) -> SceneDatasetSpec:
         """World and sizes of the evaluation sets that `prepare` writes."""
         return SceneDatasetSpec(
-            world="simple", image_size=self.sizes.size, unseen=self.sizes.unseen, num_train=1,
+            world=self.sizes.world, image_size=self.sizes.size, unseen=self.sizes.unseen, num_train=1,
             num_test=self.sizes.scenes, seed=self.sizes.seed,
         )  # fmt: skip
 

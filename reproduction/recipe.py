@@ -13,9 +13,10 @@ from prolip.scenes.config import VERSION as SCENES_VERSION
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.run_folder import RESUME_KEYS
-from reproduction.variants import HEADLINE, UNTRAINED_VARIANTS
+from reproduction.variants import UNTRAINED_VARIANTS, VARIANTS, get_variant
 
-RECIPE = "miniature"
+RECIPE, DEFAULT_WORLD = "miniature", "simple"
+"""The recipe of all cells, and its world unless a variant names another."""
 ADDED_SETTINGS: dict[str, Any] = {
     "isotropic": False,
     "init_log_var": None,
@@ -41,19 +42,23 @@ def list_trained_variants() -> tuple[str, ...]:
 
 
 def list_variants() -> tuple[str, ...]:
-    """Names of all variants: those that are trained, then those without training."""
-    return (*list_trained_variants(), *UNTRAINED_VARIANTS)
+    """Names of all variants: those of the recipe, then those in other worlds and those without training."""
+    trained = list_trained_variants()
+    return (*trained, *(name for name, variant in VARIANTS.items() if variant.recipe in trained))
 
 
 def make_run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConfig:
     """Make the training config of a cell, with `out` as the folder of its run.
 
-    A variant without training has the config of the headline variant, whose model it uses.
+    A variant without training has the config of the variant whose model it uses.
     """
     require_choice(scale, SCALES, "scale")
     require_choice(variant, list_variants(), "variant")
-    trained = HEADLINE if variant in UNTRAINED_VARIANTS else variant
-    return load_recipe().build_config({"variant": trained, "scale": scale, "seed": seed, "out": out})
+    settings = get_variant(variant)
+    parameters = {"variant": settings.recipe or variant, "scale": scale, "seed": seed, "out": out}
+    if settings.world != DEFAULT_WORLD:
+        parameters["level"] = settings.world
+    return load_recipe().build_config(parameters)
 
 
 def compute_fingerprint(config: TrainConfig, variant: str) -> str:

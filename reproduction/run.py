@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from prolip.checks import require_choice, require_positive_int
+from prolip.choices import SceneWorld
 from prolip.model.prolip import ProLIP
 from prolip.scenes.config import VERSION as SCENES_VERSION
 from prolip.training.config import TrainConfig
@@ -24,7 +25,7 @@ from reproduction.cell import COMMITTED, Cell, get_cell_path, read_cell, write_c
 from reproduction.evaluation_data import EvaluationData, EvaluationSizes
 from reproduction.measure import measure_model, round_floats
 from reproduction.recipe import SCALES, compute_fingerprint, list_variants, make_run_config
-from reproduction.variants import COST, UNTRAINED, UNTRAINED_VARIANTS, get_variant
+from reproduction.variants import COST, UNTRAINED_VARIANTS, get_variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,10 @@ class Workspace:
         """Folder in which cells are written."""
         return self.out / "cells"
 
-    @property
-    def scenes(self) -> Path:
-        """Folder of the evaluation data; data of another version has another folder."""
-        return self.out / "scenes" / f"version-{SCENES_VERSION}"
+    def evaluation_data(self, world: SceneWorld) -> EvaluationData:
+        """The evaluation data of a world; data of another version has another folder."""
+        folder = self.out / "scenes" / f"version-{SCENES_VERSION}" / world
+        return EvaluationData(folder, replace(self.sizes, world=world))
 
     def run_folder(self, scale: str, variant: str, seed: int) -> Path:
         """Folder of the training run of a cell."""
@@ -146,8 +147,9 @@ def _measure_cell(workspace: Workspace, config: TrainConfig, variant: str) -> di
     """The numbers of a cell: of the cost of a step, of an untrained model, or of a model that is trained first."""
     if variant == COST:
         return round_floats(cost.measure_cost(config))  # type: ignore[no-any-return]
-    model = make_model(config.model, config.seed) if variant == UNTRAINED else _train_model(config)
-    return measure_model(model, EvaluationData(workspace.scenes, workspace.sizes).prepare())
+    settings = get_variant(variant)
+    model = _train_model(config) if settings.is_trained else make_model(config.model, config.seed)
+    return measure_model(model, workspace.evaluation_data(settings.world).prepare())
 
 
 def _train_model(config: TrainConfig) -> ProLIP:

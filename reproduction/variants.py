@@ -1,24 +1,37 @@
-"""Variants of the recipe: their descriptions and default numbers of seeds."""
+"""Variants of the runs: what they change in the recipe, their world, and default numbers of seeds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from prolip.choices import SceneWorld
 
 HEADLINE, NO_INCLUSION = "prolip", "no-inclusion"
 """The variant that is the paper's method, and the one without its inclusion terms."""
 LIKELIHOOD = "likelihood"
 """Our variant that learns ambiguity from pairs alone."""
 UNTRAINED, COST = "untrained", "cost"
-UNTRAINED_VARIANTS = (UNTRAINED, COST)
-"""Variants without training: untrained models of the headline's config, and the time of a training step."""
+VARIED, STYLED = "varied", "styled"
+"""Worlds of further variants: in one, the ambiguities of broad captions differ widely; the other is hard to classify."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of the recipe: its description, and the number of seeds that are run by default."""
+    """A variant of the runs.
+
+    Attributes:
+        description: What it is, in words.
+        seeds: Number of seeds that are run by default.
+        recipe: The variant of the recipe "miniature" that is trained; None: the one with the name of this variant.
+        world: World of the scenes, in training and in evaluation.
+        is_trained: Whether there is a training. If not, `recipe` gives the config of the model.
+    """
 
     description: str
     seeds: int = 1
+    recipe: str | None = None
+    world: SceneWorld = "simple"
+    is_trained: bool = True
 
 
 VARIANTS = {
@@ -46,9 +59,23 @@ VARIANTS = {
     ),
     "ppcl-matched": Variant("the control of likelihood: all the same, but PPCL"),
     "nll": Variant("PPCL with the isotropic NLL of own pairs; all else as in likelihood"),
-    UNTRAINED: Variant("fresh weights of the same config", seeds=3),
-    COST: Variant("seconds of a training step: [UNC], deterministic, multi-head"),
+    f"{LIKELIHOOD}-{VARIED}": Variant(
+        "likelihood in a world in which the ambiguities of broad captions differ", 3, LIKELIHOOD, VARIED
+    ),
+    **{
+        f"{name}-{STYLED}": Variant(f"{name} in a world of strong drawing styles", 2, name, STYLED)
+        for name in (HEADLINE, "clip", "siglip", LIKELIHOOD)
+    },
+    UNTRAINED: Variant("fresh weights of the same config", 3, HEADLINE, is_trained=False),
+    f"{UNTRAINED}-{VARIED}": Variant(
+        "fresh weights, evaluated in the world of likelihood-varied", 3, LIKELIHOOD, VARIED, is_trained=False
+    ),
+    COST: Variant(
+        "seconds of a training step: [UNC], deterministic, multi-head", 1, HEADLINE, is_trained=False
+    ),
 }
+UNTRAINED_VARIANTS = tuple(name for name, variant in VARIANTS.items() if not variant.is_trained)
+"""Variants without training: untrained models, and the time of a training step."""
 
 
 def get_variant(name: str) -> Variant:
