@@ -14,7 +14,7 @@ from reproduction.observations import (
     observe_saving,
 )
 from reproduction.paper_values import format_comparison, format_percent, get_number
-from reproduction.variants import COST, NO_INCLUSION, UNTRAINED
+from reproduction.variants import COST, HEADLINE, NO_INCLUSION, STYLED, UNTRAINED
 
 ACCURACY, NUM_IMAGES = "zero_shot/color_shape/one_prompt", "zero_shot/color_shape/n"
 CHANCE = 1 / 64
@@ -34,11 +34,12 @@ def _make_zero_shot_claim(rival: str, name: str) -> Claim:
     return Claim(
         id=f"zero-shot-{rival}",
         statement=f"ProLIP's zero-shot accuracy is above {name}'s",
-        definition=f"{ZERO_SHOT} Effect: ProLIP less {name}.",
+        definition=f"{ZERO_SHOT} In the world styled, where classes are hard to tell apart. Effect: ProLIP less {name}.",
         where=f"Table {paper_numbers.MAIN.label} (ImageNet, B/16, 1.28B)",
         paper=format_comparison(paper_numbers.MAIN, "ProLIP B/16 1.28B", f"{name} B/16 1.28B", "imagenet"),
         observe=observe_fraction(ACCURACY, NUM_IMAGES, above=0.0),
-        rival=rival,
+        variant=f"{HEADLINE}-{STYLED}",
+        rival=f"{rival}-{STYLED}",
     )
 
 

@@ -6,11 +6,16 @@ from prolip.evaluation import paper_numbers
 from reproduction.claim import Claim, Control
 from reproduction.observations import observe_fraction, observe_gain
 from reproduction.paper_values import format_comparison, get_number
-from reproduction.variants import NO_INCLUSION, UNTRAINED
+from reproduction.variants import HEADLINE, NO_INCLUSION, STYLED, UNTRAINED
 
 ROWS, NUM_IMAGES = "prompts/rows", "prompts/n"
 ALL_PROMPTS = f"{ROWS}/all prompts"
-PROMPTS = "Accuracy on 1000 fresh images, 64 color-shape classes, 28 templates."
+PROMPTS = (
+    "Accuracy on 1000 fresh images, 64 color-shape classes that have styles of their own, 38 templates, of which four "
+    "are vague and six mislead (world styled)."
+)
+STYLED_HEADLINE = f"{HEADLINE}-{STYLED}"
+"""The variant in the world in which prompts differ in value."""
 UNTRAINED_CONTROL = Control(name="untrained", variant=UNTRAINED)
 NO_INCLUSION_CONTROL = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 CORRECT_FRACTION = 0.7
@@ -37,6 +42,7 @@ def _make_bprw_claim(num_images: int) -> Claim:
         paper=format_comparison(paper_numbers.PROMPTS, name, "80 prompts", "imagenet"),
         observe=observe_gain(f"{ROWS}/{name}", ALL_PROMPTS, NUM_IMAGES),
         form="points",
+        variant=STYLED_HEADLINE,
         controls=tuple(controls),
     )
 
@@ -68,7 +74,11 @@ CLAIMS = (
         paper=format_comparison(paper_numbers.PROMPTS, "80 prompts", "a photo of a {c}", "imagenet"),
         observe=observe_gain(ALL_PROMPTS, f"{ROWS}/one prompt", NUM_IMAGES),
         form="points",
-        controls=(Control(name="clip", variant="clip", against=False),),
+        variant=STYLED_HEADLINE,
+        controls=(
+            Control(name="clip", variant=f"clip-{STYLED}", against=False),
+            Control(name="world simple", variant=HEADLINE, against=False),
+        ),
     ),
     Claim(
         id="prompts-top",
@@ -78,6 +88,7 @@ CLAIMS = (
         paper=format_comparison(paper_numbers.PROMPTS, "top-K by uncertainty", "80 prompts", "imagenet"),
         observe=observe_gain(f"{ROWS}/top-10 of each class", ALL_PROMPTS, NUM_IMAGES),
         form="points",
+        variant=STYLED_HEADLINE,
     ),
     *map(_make_bprw_claim, (0, 5, 9)),
     _make_traversal_claim("precision", "precision"),

@@ -7,7 +7,7 @@ numbers from a cell and returns an observation, or None where the cell has None.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reproduction.verdict import Observation
@@ -112,6 +112,23 @@ def observe_gain(path: str, over: str, count: str) -> Observe:
             return None
         error = math.hypot(compute_fraction_error(ours, n), compute_fraction_error(theirs, n))
         return Observation(ours - theirs, ours - theirs, error)
+
+    return observe
+
+
+def observe_correlation_gain(path: str, over: Sequence[str], count: str) -> Observe:
+    """Observe the rank correlation at `path` minus the largest of those at `over`; value and effect are the difference.
+
+    The error is that of n independent samples, 1/sqrt(n - 1) for each of both; n is at the path `count`.
+    """
+
+    def observe(numbers: Numbers) -> Observation | None:
+        """None if one of the correlations is None."""
+        ours, *others = (get_value(numbers, each) for each in (path, *over))
+        if ours is None or None in others:
+            return None
+        error = math.sqrt(2 / max(get_value(numbers, count) - 1, 1))
+        return Observation(ours - max(others), ours - max(others), error)
 
     return observe
 

@@ -58,6 +58,8 @@ def make_run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConf
     parameters = {"variant": settings.recipe or variant, "scale": scale, "seed": seed, "out": out}
     if settings.world != DEFAULT_WORLD:
         parameters["level"] = settings.world
+    if settings.veiled:
+        parameters["veiled"] = settings.veiled
     return load_recipe().build_config(parameters)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, get_args
 
 from rich.table import Table
@@ -38,7 +39,7 @@ COLORS: dict[Verdict, str] = {"shown": "green", "not shown": "yellow", "reversed
 
 @dataclass(frozen=True)
 class ClaimsTable:
-    """Claims with their verdicts, and targets of the headline recipe.
+    """Claims with their verdicts, and targets.
 
     Attributes:
         rows: One per claim.
@@ -84,7 +85,7 @@ class ClaimsTable:
         paragraphs = [
             _format_summary(self.rows),
             _format_claims(self.rows),
-            "Targets of the headline recipe:",
+            "Targets, of every seed, or of the mean over seeds where there is one:",
             _format_targets(self.targets),
             "Definitions:",
             _format_definitions(self.rows),
@@ -109,17 +110,21 @@ def _make_claims_table(rows: Sequence[Row]) -> Table:
     return table
 
 
+TARGET_HEADINGS = ("target", "variant", "above", "mean", "by seed", "untrained", "reached")
+
+
 def _make_targets_table(targets: Sequence[dict[str, Any]]) -> Table:
     """Terminal table of the targets."""
-    headings = ("target", "above", "by seed", "untrained", "reached")
-    return make_table("Targets of the headline recipe", headings, rows=map(_format_target_row, targets))
+    return make_table("Targets", TARGET_HEADINGS, rows=map(_format_target_row, targets))
 
 
-def _format_target_row(target: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    """Texts of the row of a target: name, threshold, values by seed, values of untrained models, whether reached."""
+def _format_target_row(target: dict[str, Any]) -> tuple[str, ...]:
+    """Texts of the row of a target, in the order of TARGET_HEADINGS."""
     reached = {True: "yes", False: "no", None: "not run"}[target["reached"]]
     by_seed, untrained = (_join_values(target[key]) for key in ("by_seed", "untrained"))
-    return target["target"], f"{target['above']:.2f}", by_seed, untrained, reached
+    values = [value for value in target["by_seed"] if value is not None]
+    mean = f"{fmean(values):.3f}" if values and target["of"] == "mean" else ""
+    return target["target"], target["variant"], f"{target['above']:g}", mean, by_seed, untrained, reached
 
 
 def _join_values(values: Sequence[float | None]) -> str:
@@ -145,7 +150,7 @@ def _format_claims(rows: Sequence[Row]) -> str:
 
 def _format_targets(targets: Sequence[dict[str, Any]]) -> str:
     """Markdown table of the targets."""
-    lines = ["| target | above | by seed | untrained | reached |", "|---|---|---|---|---|"]
+    lines = [_format_line(*TARGET_HEADINGS), _format_line(*["---"] * len(TARGET_HEADINGS))]
     return "\n".join([*lines, *(_format_line(*_format_target_row(target)) for target in targets)])
 
 

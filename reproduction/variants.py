@@ -8,8 +8,12 @@ from prolip.choices import SceneWorld
 
 HEADLINE, NO_INCLUSION = "prolip", "no-inclusion"
 """The variant that is the paper's method, and the one without its inclusion terms."""
-LIKELIHOOD = "likelihood"
-"""Our variant that learns ambiguity from pairs alone."""
+LIKELIHOOD, VEILED = "likelihood", "likelihood-veiled"
+"""Our variants that learn ambiguity from pairs alone: of texts, and of images too, some of them behind veils."""
+MATCHED, MATCHED_VEILED = "ppcl-matched", "ppcl-veiled"
+"""The controls of LIKELIHOOD and VEILED: PPCL with all else equal."""
+VEILED_FRACTION = 0.3
+"""Fraction of the images behind veils, in the last stage of VEILED and its control."""
 UNTRAINED, COST = "untrained", "cost"
 VARIED, STYLED = "varied", "styled"
 """Worlds of further variants: in one, the ambiguities of broad captions differ widely; the other is hard to classify."""
@@ -24,6 +28,7 @@ class Variant:
         seeds: Number of seeds that are run by default.
         recipe: The variant of the recipe "miniature" that is trained; None: the one with the name of this variant.
         world: World of the scenes, in training and in evaluation.
+        veiled: Fraction of the training images behind veils, in the last stage.
         is_trained: Whether there is a training. If not, `recipe` gives the config of the model.
     """
 
@@ -31,6 +36,7 @@ class Variant:
     seeds: int = 1
     recipe: str | None = None
     world: SceneWorld = "simple"
+    veiled: float = 0.0
     is_trained: bool = True
 
 
@@ -38,7 +44,7 @@ VARIANTS = {
     HEADLINE: Variant(
         "ProLIP with both inclusion terms; a masked text is a true, more general caption", seeds=3
     ),
-    "mask": Variant("the same with the paper's own masking of texts: [MASK]"),
+    "mask": Variant("the same with the paper's own masking of texts: [MASK]", seeds=3),
     "drop": Variant(
         "the same without a lexicon: tokens are dropped, some from half of all captions, more from masked views"
     ),
@@ -57,8 +63,10 @@ VARIANTS = {
         "ours: the likelihood of vMF posteriors instead of PPCL, one width per sample, no masked texts, no lexicon",
         seeds=3,
     ),
-    "ppcl-matched": Variant("the control of likelihood: all the same, but PPCL"),
+    MATCHED: Variant("the control of likelihood: all the same, but PPCL", seeds=3),
     "nll": Variant("PPCL with the isotropic NLL of own pairs; all else as in likelihood"),
+    VEILED: Variant("likelihood with images behind veils", 3, LIKELIHOOD, veiled=VEILED_FRACTION),
+    MATCHED_VEILED: Variant("its control: all the same, but PPCL", 1, MATCHED, veiled=VEILED_FRACTION),
     f"{LIKELIHOOD}-{VARIED}": Variant(
         "likelihood in a world in which the ambiguities of broad captions differ", 3, LIKELIHOOD, VARIED
     ),

@@ -122,8 +122,10 @@ def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Verd
     if effect.mean <= effect.noise:
         return "not shown", "the effect is within its noise"
     for name, effects in controls.items():
-        if effects and max(effects) >= min(MAX_CONTROL_FRACTION * effect.mean, effect.mean - effect.noise):
+        if effects and max(effects) >= MAX_CONTROL_FRACTION * effect.mean:
             return "not shown", f"{name} shows it as well"
+        if effects and max(effects) >= effect.mean - effect.noise:
+            return "not shown", f"its difference to {name} is within its noise"
     return "shown", "one seed: its deviation is unknown" if effect.seeds < 2 else ""
 
 

@@ -67,6 +67,13 @@ KAPPA = 20.0
 """Initial concentration of the likelihood."""
 LOG_VAR = -5.5
 """Initial log-variance of the LEXICON_FREE variants."""
+VEILED_STAGE = 0.4
+"""Fraction of the samples in the stage with veils, if there are any: the last one."""
+CAPTIONS = ("levels=0.1/0.2/0.4/0.3", "complete=0.5")
+"""Settings of captions: fractions by level, and of complete captions in the last level."""
+VEILED_CAPTIONS = ("levels=0.1/0.2/0.3/0.4", "complete=0.8")
+"""The same in the stage with veils. Complete captions state every fact that a veil can hide, so that the uncertainty of
+an image depends on all of them, not only on those that captions often mention."""
 NUM_UNSEEN = 8
 """Number of pairs of a color and a shape that no training scene shows."""
 
@@ -87,11 +94,15 @@ def recipe(
         level: World of the scenes; the first two stages show single objects of equal frequency.
         samples: Samples seen in total; None: those of `scale`.
         batch_size: Samples per step.
-        veiled: Fraction of images behind veils, from the third stage on. In the first two, veils kept seeds from
-            learning shapes (docs/likelihood.md).
+        veiled: Fraction of images behind veils, in a last stage of its own. Earlier, veils keep a model from learning
+            shapes (docs/likelihood.md).
     """
     samples = SAMPLES[scale] if samples is None else samples
-    extra = (*_list_scene_settings(variant), *((f"veiled={veiled}",) if veiled else ()))
+    extra = (
+        *(VEILED_CAPTIONS if veiled else CAPTIONS),
+        *_list_scene_settings(variant),
+        *((f"veiled={veiled}",) if veiled else ()),
+    )
     name_parts = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
     held_out = f"scenes:{level},size=48,unseen={NUM_UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
     return TrainConfig(
@@ -104,7 +115,7 @@ def recipe(
             token_dropout=0.5 if variant == "drop" else 0.0,
         ),
         objective=_make_objective(variant),
-        initial_stages=_make_initial_stages(variant, samples),
+        initial_stages=_make_initial_stages(variant, level, samples, bool(veiled)),
         masking=MaskingConfig(
             image_fraction=1 / 8, text_fraction=0 if variant in LEXICON_FREE else 1 / 2,
             method=_choose_masking_method(variant),
@@ -134,9 +145,8 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
         f"unseen={NUM_UNSEEN}",
         "length=100000000",
         "captions=1",
-        "levels=0.1/0.2/0.4/0.3",
     )
-    return (",".join((*settings, "complete=0.5", *extra_settings)),)
+    return (",".join((*settings, *extra_settings)),)
 
 
 def _list_scene_settings(variant: Variant) -> tuple[str, ...]:
@@ -192,23 +202,41 @@ def _make_objective(variant: Variant) -> Objective:
             return full
 
 
-def _make_initial_stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
+def _make_initial_stages(
+    variant: Variant, level: SceneWorld, samples: int, has_veils: bool
+) -> tuple[Stage, ...]:
     """The stages before the last: two of CLIP's softmax on single objects, then the softmax with the inclusion terms.
 
-    ppcl-alone and pml-alone have their own loss in the first two stages. Neither they nor clip have the third.
+    ppcl-alone and pml-alone have their own loss in the first two stages. Neither they nor clip have the third. If the
+    last stage has veils, the part of it before VEILED_STAGE is a stage without veils.
     """
+    stages = _make_stages_before_main(variant, samples)
+    if not has_veils:
+        return stages
+    num_samples = samples - round(VEILED_STAGE * samples) - sum(stage.samples for stage in stages)
+    whole = Stage(
+        samples=num_samples,
+        objective=_make_objective(variant),
+        source=_make_scene_source(level, *CAPTIONS, *_list_scene_settings(variant)),
+    )
+    without_veils = replace(stages[-1], source=whole.source) if len(stages) > 2 else stages[-1]
+    return *stages[:-1], without_veils, whole
+
+
+def _make_stages_before_main(variant: Variant, samples: int) -> tuple[Stage, ...]:
+    """The stages before the variant's own objective is trained on all scenes."""
     objective = _make_objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
     extra = _list_scene_settings(variant)
     single_object_stages = (
         Stage(
             samples=round(POSITION_STAGE * samples),
             objective=objective,
-            source=_make_scene_source("single", *extra, "placed=0.5"),
+            source=_make_scene_source("single", *CAPTIONS, *extra, "placed=0.5"),
         ),
         Stage(
             samples=round(SOFTMAX_STAGE * samples),
             objective=objective,
-            source=_make_scene_source("single", *extra),
+            source=_make_scene_source("single", *CAPTIONS, *extra),
         ),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
