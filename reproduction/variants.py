@@ -12,7 +12,7 @@ LIKELIHOOD, VEILED = "likelihood", "likelihood-veiled"
 """Our variants that learn ambiguity from pairs alone: of texts, and of images too, some of them behind veils."""
 MATCHED, MATCHED_VEILED = "ppcl-matched", "ppcl-veiled"
 """The controls of LIKELIHOOD and VEILED: PPCL with all else equal."""
-VEILED_FRACTION = 0.3
+VEILED_FRACTION = 0.5
 """Fraction of the images behind veils, in the last stage of VEILED and its control."""
 UNTRAINED, COST = "untrained", "cost"
 VARIED, STYLED = "varied", "styled"

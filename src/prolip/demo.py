@@ -18,7 +18,9 @@ from prolip.training.run_folder import MODEL, compare_configs, is_run, move_asid
 from prolip.training.trainer import train
 
 LONGER_TRAINED = "scenes-tiny"
-"""The model to compare with: the same recipe with nine times as many samples. It is part of the package."""
+"""The model to compare with: the same recipe with six times as many samples. It is part of the package."""
+VEILED_FRACTION = 0.5
+"""Fraction of the images behind veils in the last stage, so that image uncertainty has something to learn."""
 
 
 @takes_config(DemoConfig)
@@ -41,8 +43,10 @@ def run_demo(out: str | Path, config: DemoConfig) -> Path:
     """
     console, folder, overwrite = make_console(), Path(out), config.overwrite
     folder.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
-    values = {"samples": config.samples, "seed": config.seed, "out": folder / "scenes-demo"}
-    training = recipes.load_recipe("miniature").build_config(values)
+    training = recipes.load_recipe("miniature").build_config(
+        {"variant": "likelihood", "veiled": VEILED_FRACTION, "samples": config.samples, "seed": config.seed,
+         "out": folder / "scenes-demo"}
+    )  # fmt: skip
     is_finished = _is_same_run(training) and (Path(training.out) / MODEL).is_dir()
     if is_finished and not overwrite and (folder / REPORT_FILE).is_file():
         if _ask_to_show_existing(console, folder):

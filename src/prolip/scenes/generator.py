@@ -54,8 +54,8 @@ def prepare_evaluation_sets(
 
 
 def _replace_settings(spec: str, length: int, seed: int) -> str:
-    """The address with another length and seed, and without `general=` and `captions=`, so that defaults apply."""
+    """The address with another length and seed, and without `general=`, `captions=` and `veiled=`, so that defaults apply."""
     world, *settings = spec.split(",")
-    dropped = ("length", "seed", "general", "captions")
+    dropped = ("length", "seed", "general", "captions", "veiled")
     kept = [setting for setting in settings if setting.partition("=")[0] not in dropped]
     return ",".join([world, *kept, f"length={length}", f"seed={seed}"])

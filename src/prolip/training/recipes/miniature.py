@@ -69,11 +69,6 @@ LOG_VAR = -5.5
 """Initial log-variance of the LEXICON_FREE variants."""
 VEILED_STAGE = 0.4
 """Fraction of the samples in the stage with veils, if there are any: the last one."""
-CAPTIONS = ("levels=0.1/0.2/0.4/0.3", "complete=0.5")
-"""Settings of captions: fractions by level, and of complete captions in the last level."""
-VEILED_CAPTIONS = ("levels=0.1/0.2/0.3/0.4", "complete=0.8")
-"""The same in the stage with veils. Complete captions state every fact that a veil can hide, so that the uncertainty of
-an image depends on all of them, not only on those that captions often mention."""
 NUM_UNSEEN = 8
 """Number of pairs of a color and a shape that no training scene shows."""
 
@@ -98,11 +93,7 @@ def recipe(
             shapes (docs/likelihood.md).
     """
     samples = SAMPLES[scale] if samples is None else samples
-    extra = (
-        *(VEILED_CAPTIONS if veiled else CAPTIONS),
-        *_list_scene_settings(variant),
-        *((f"veiled={veiled}",) if veiled else ()),
-    )
+    extra = (*_list_scene_settings(variant), *((f"veiled={veiled}",) if veiled else ()))
     name_parts = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
     held_out = f"scenes:{level},size=48,unseen={NUM_UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
     return TrainConfig(
@@ -145,8 +136,9 @@ def _make_scene_source(world: str, *extra_settings: str) -> tuple[str, ...]:
         f"unseen={NUM_UNSEEN}",
         "length=100000000",
         "captions=1",
+        "levels=0.1/0.2/0.4/0.3",
     )
-    return (",".join((*settings, *extra_settings)),)
+    return (",".join((*settings, "complete=0.5", *extra_settings)),)
 
 
 def _list_scene_settings(variant: Variant) -> tuple[str, ...]:
@@ -217,7 +209,7 @@ def _make_initial_stages(
     whole = Stage(
         samples=num_samples,
         objective=_make_objective(variant),
-        source=_make_scene_source(level, *CAPTIONS, *_list_scene_settings(variant)),
+        source=_make_scene_source(level, *_list_scene_settings(variant)),
     )
     without_veils = replace(stages[-1], source=whole.source) if len(stages) > 2 else stages[-1]
     return *stages[:-1], without_veils, whole
@@ -231,12 +223,12 @@ def _make_stages_before_main(variant: Variant, samples: int) -> tuple[Stage, ...
         Stage(
             samples=round(POSITION_STAGE * samples),
             objective=objective,
-            source=_make_scene_source("single", *CAPTIONS, *extra, "placed=0.5"),
+            source=_make_scene_source("single", *extra, "placed=0.5"),
         ),
         Stage(
             samples=round(SOFTMAX_STAGE * samples),
             objective=objective,
-            source=_make_scene_source("single", *CAPTIONS, *extra),
+            source=_make_scene_source("single", *extra),
         ),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
