@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prolip.files import read_json, write_json
+from reproduction.observations import MissingNumberError, Numbers
 from reproduction.recipe import SCALES, compute_current_fingerprint
 
+T = TypeVar("T")
 FORMAT, VERSION = "prolip-cell", 2
 """Cells of another version count as missing."""
+MEASURES = 1
+"""Version of the measurements, in the provenance of a cell. A cell of an older version may lack numbers."""
 COMMITTED = Path(__file__).parent / "cells"
 """The cells of this repository."""
 
@@ -40,6 +44,25 @@ class Cell:
     def name(self) -> str:
         """Variant and seed, the stem of the file: "prolip-0"."""
         return f"{self.variant}-{self.seed}"
+
+    def observe(self, observe: Callable[[Numbers], T | None]) -> T | None:
+        """Read something from the numbers.
+
+        Args:
+            observe: Reads it; None where a deterministic model has none.
+
+        Returns:
+            What it returns; None if the cell was measured before there was such a number.
+
+        Raises:
+            ValueError: The cell should have the number, but lacks it.
+        """
+        try:
+            return observe(self.numbers)
+        except MissingNumberError as error:
+            if self.provenance.get("measures", 0) < MEASURES:
+                return None
+            raise ValueError(f"{self.scale}/{self.name}.json: {error}") from None
 
 
 def get_cell_path(folder: Path, scale: str, variant: str, seed: int) -> Path:

@@ -17,6 +17,10 @@ Observe = Callable[[Numbers], Observation | None]
 """Makes an observation from the numbers of a cell."""
 
 
+class MissingNumberError(ValueError):
+    """A cell has no number at a path."""
+
+
 def get_value(numbers: Numbers, path: str) -> Any:
     """Get the number at a path.
 
@@ -24,7 +28,7 @@ def get_value(numbers: Numbers, path: str) -> Any:
         The number; None if it, or a parent, is None.
 
     Raises:
-        ValueError: The path does not exist.
+        MissingNumberError: The path does not exist.
     """
     value: Any = numbers
     for name in path.split("/"):
@@ -33,7 +37,7 @@ def get_value(numbers: Numbers, path: str) -> Any:
         try:
             value = value[int(name)] if isinstance(value, list) else value[name]
         except (KeyError, IndexError, ValueError):
-            raise ValueError(
+            raise MissingNumberError(
                 f"the cell has no number at {path}: {name} is missing. Remove the file of the cell, and run python -m "
                 "reproduction to measure it again"
             ) from None

@@ -58,10 +58,7 @@ class _ObservedCells:
         """Observe each cell; raises ValueError with the name of a cell that lacks the path of the number."""
         observed, observations = [], []
         for cell in cells:
-            try:
-                observation = observe(cell.numbers)
-            except ValueError as error:
-                raise ValueError(f"{cell.scale}/{cell.name}.json: {error}") from None
+            observation = cell.observe(observe)
             if observation is not None:
                 observed.append(cell)
                 observations.append(observation)

@@ -21,7 +21,7 @@ from prolip.training.run_folder import MODEL, compare_configs, is_run, move_asid
 from prolip.training.trainer import train
 from prolip.weights.load import load
 from reproduction import cost
-from reproduction.cell import COMMITTED, Cell, get_cell_path, read_cell, write_cell
+from reproduction.cell import COMMITTED, MEASURES, Cell, get_cell_path, read_cell, write_cell
 from reproduction.evaluation_data import EvaluationData, EvaluationSizes
 from reproduction.measure import measure_model, round_floats
 from reproduction.recipe import SCALES, compute_fingerprint, list_variants, make_run_config
@@ -129,6 +129,7 @@ def _run_cell(workspace: Workspace, config: TrainConfig, scale: str, variant: st
     provenance = {
         "prolip": version("prolip"),
         "torch": torch.__version__,
+        "measures": MEASURES,
         "threads": torch.get_num_threads(),
         "seconds": round(time.monotonic() - start),
         "samples": config.samples if variant not in UNTRAINED_VARIANTS else 0,

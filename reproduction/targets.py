@@ -129,9 +129,9 @@ def _evaluate_target(target: Target, evidence: Evidence) -> dict[str, Any]:
     """The entry of one target, as of `evaluate_targets`."""
     cells = evidence.at_largest_scale(target.variant)
     scale = cells[0].scale if cells else None
-    by_seed = [target.value(cell.numbers) for cell in cells]
+    by_seed = [cell.observe(target.value) for cell in cells]
     untrained_cells = [] if target.untrained is None else evidence.at_scale(target.untrained, scale)
-    untrained = [target.value(cell.numbers) for cell in untrained_cells]
+    untrained = [cell.observe(target.value) for cell in untrained_cells]
     return {
         "target": target.name,
         "above": target.above,

@@ -5,7 +5,7 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.scenes import RandomDraws, Scenes, make_caption
 from prolip.scenes.config import SceneDatasetSpec
-from reproduction.cell import Cell
+from reproduction.cell import MEASURES, Cell
 from reproduction.evaluation_data import EmbeddedScenes
 
 WORLD = SceneDatasetSpec(world="simple", unseen=8).distribution
@@ -14,7 +14,8 @@ DIMS = 4
 
 def cell(variant="prolip", seed=0, scale="minutes", fingerprint="0", **numbers):
     return Cell(
-        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, provenance={}, numbers=numbers
+        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, provenance={"measures": MEASURES},
+        numbers=numbers,
     )  # fmt: skip
 
 

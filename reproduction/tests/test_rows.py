@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -115,3 +116,8 @@ def test_rows_are_plain():
 def test_a_cell_without_the_path_of_a_number_is_named():
     with pytest.raises(ValueError, match=r"hour/prolip-0\.json: .* no number at x"):
         row([cell(scale="hour", n=10)])
+
+
+def test_a_cell_that_was_measured_before_there_was_such_a_number_is_skipped():
+    old = replace(cell(seed=1, n=10), provenance={})
+    assert row([*cells(0.9), old]).scope.endswith("prolip 1 seed")
