@@ -106,9 +106,11 @@ def test_variants_that_are_meant_to_be_points_are():
         assert model.config.image.preprocessing.size == sources(config())[0].size
 
 
-def test_veils_come_after_the_single_objects():
+def test_veils_come_in_a_last_stage_of_their_own():
     run = config(variant="likelihood", veiled=0.3)
-    assert [source.config.veiled for source in sources(run)] == [0.0, 0.0, 0.3, 0.3]
+    assert [source.config.veiled for source in sources(run)] == [0.0, 0.0, 0.0, 0.0, 0.3]
+    assert run.stage_steps[-1] == pytest.approx(0.4 * sum(run.stage_steps), abs=2)
+    assert run.initial_stages[-1].objective == run.objective
 
 
 def test_masked_texts():
