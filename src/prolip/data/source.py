@@ -67,12 +67,24 @@ class CaptionAnnotation(NamedTuple):
 class ImageAnnotation(NamedTuple):
     """What is known of the image of a sample.
 
-    veil:          name of what hides a part of the scene; "nothing" if all of it is visible.
-    log_ambiguity: the log-probability that another scene looks like it, in nats.
+    veil:            name of what hides a part of the scene; "nothing" if all of it is visible.
+    log_ambiguity:   the log-probability that another scene looks like it, in nats.
+    kind:            kind of veil, broader than its name; None: unknown.
+    visible_objects: number of objects that are visible, at least in part; None: unknown.
+    scene:           name of the scene; images of one scene are compared with each other. None: of no other image.
+    sequence:        name of a sequence of images of one scene, of which each hides all that the one before hides;
+                     None: none.
+    step:            number of the image in its sequence, from 1; 0: the whole image, with which every sequence of its
+                     scene begins; None: in no sequence.
     """
 
     veil: str
     log_ambiguity: float
+    kind: str | None = None
+    visible_objects: int | None = None
+    scene: str | None = None
+    sequence: str | None = None
+    step: int | None = None
 
 
 @runtime_checkable
