@@ -220,6 +220,21 @@ class Subset:
         self.source, self.name = source, source.name
         self.indices = evenly_spaced(len(source), count)
 
+    @classmethod
+    def from_indices(cls, source: Source, indices: np.ndarray) -> Subset:
+        """The samples with given indices.
+
+        Args:
+            source: the source to choose from.
+            indices: int64 (n,), n at least 1: indices of the samples, in any order.
+
+        Returns:
+            The samples, in this order.
+        """
+        subset = cls(source, 1)
+        subset.indices = np.asarray(indices, dtype=np.int64)
+        return subset
+
     @property
     def chunks(self) -> np.ndarray:
         return np.array([len(self.indices)], dtype=np.int64)
@@ -233,7 +248,9 @@ class Subset:
 
     def fingerprint(self) -> str:
         # "spread" must stay: fingerprints name caches that exist.
-        return compute_fingerprint("spread", self.source.fingerprint(), len(self))
+        if np.array_equal(self.indices, evenly_spaced(len(self.source), len(self))):
+            return compute_fingerprint("spread", self.source.fingerprint(), len(self))
+        return compute_fingerprint("chosen", self.source.fingerprint(), self.indices.tolist())
 
     def files(self) -> Sequence[Path]:
         return self.source.files() if isinstance(self.source, FileBacked) else ()

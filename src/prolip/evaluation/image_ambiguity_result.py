@@ -194,10 +194,14 @@ def _sequence_table(result: ImageAmbiguityResult) -> Table:
     headings = ("pairs", "true log-ambiguity", "uncertainty", "uncertainty rises %", "perplexity rises %")
     table = make_table("More is hidden, of the same scene", ["step"], headings)
     if result.above_whole.n:
-        table.add_row("whole → behind its veil", f"{result.above_whole.n:,}", "", "", *_format_rises(result.above_whole))
+        table.add_row(
+            "whole → behind its veil", f"{result.above_whole.n:,}", "", "", *_format_rises(result.above_whole)
+        )
     for sequence in result.sequences:
         for step in sequence.steps:
-            count, rises = ("", ("", "")) if step.rises is None else (f"{step.rises.n:,}", _format_rises(step.rises))
+            count, rises = (
+                ("", ("", "")) if step.rises is None else (f"{step.rises.n:,}", _format_rises(step.rises))
+            )
             uncertainty = None if step.uncertainty is None else step.uncertainty.value
             truth = format_number(step.log_ambiguity, ".2f")
             table.add_row(f"{sequence.name}: {step.step}", count, truth, format_number(uncertainty), *rises)

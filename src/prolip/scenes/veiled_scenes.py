@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -25,6 +26,8 @@ CURTAINS, OBJECTS = "curtains", "objects"
 """Names of the sequences: one to four curtains over random cells; curtains over all but the largest objects."""
 MAX_CURTAINS = 4
 """Steps of the sequence of curtains."""
+CURTAIN_FRACTION = 0.25
+"""Fraction of the scenes, the first ones, that have a sequence of curtains: it has more images than all else."""
 CURTAIN_STREAM = 19
 """Last number of the seeds of the order of curtains. It fixes the data."""
 NUM_CAPTIONS = 4
@@ -49,9 +52,10 @@ class View(NamedTuple):
 class VeiledScenes:
     """Images of known ambiguity, an `AnnotatedImages`; several of each scene.
 
-    Of each scene there is the image behind a random veil, the whole image, images behind one, two, three and four
-    curtains over random cells, and images in which curtains hide one, two, ... of its objects, the smallest first, down
-    to the largest one alone (as in HierarImgs). In both sequences each image hides all that the one before hides.
+    Of each scene there is the image behind a random veil, the whole image, and images in which curtains hide one, two,
+    ... of its objects, the smallest first, down to the largest one alone (as in HierarImgs); of the first quarter of
+    the scenes also images behind one, two, three and four curtains over random cells. In both sequences each image
+    hides all that the one before hides.
 
     A sample's `extra` holds `json` (captions that are true of the whole scene, the scene, `describe_image` of the
     annotation) and, if the scene has one object, `cls`: the index of its color and shape among 64 classes.
@@ -69,6 +73,7 @@ class VeiledScenes:
         self.scenes = Scenes(
             world, length=num_scenes, size=size, seed=seed, captions=NUM_CAPTIONS, veiled=1.0
         )
+        self.num_curtain_scenes = math.ceil(CURTAIN_FRACTION * num_scenes)
         self.views = tuple(view for index in range(num_scenes) for view in self._iter_views(index))
 
     @property
@@ -138,8 +143,10 @@ class VeiledScenes:
         return annotation._replace(scene=str(view.scene_index), sequence=view.sequence, step=view.step)
 
     def label(self) -> LabeledData:
-        """The same images with the names of the classes, for zero-shot answers; scenes of several objects have no label."""
-        return LabeledData(source=self, class_names=make_tasks(self.world)[0].class_names, templates=TEMPLATES)
+        """The same images with the names of the classes; scenes of several objects have no label."""
+        return LabeledData(
+            source=self, class_names=make_tasks(self.world)[0].class_names, templates=TEMPLATES
+        )
 
     def fingerprint(self) -> str:
         """Digest of everything that decides the samples (see `Source.fingerprint`)."""
@@ -149,7 +156,8 @@ class VeiledScenes:
         """Yield the images of the scene at an index."""
         yield View(index, None, None)
         yield View(index, None, 0)
-        yield from (View(index, CURTAINS, step) for step in range(1, MAX_CURTAINS + 1))
+        if index < self.num_curtain_scenes:
+            yield from (View(index, CURTAINS, step) for step in range(1, MAX_CURTAINS + 1))
         num_objects = len(self.scenes.draw_scene(index).objects)
         yield from (View(index, OBJECTS, step) for step in range(1, num_objects))
 
