@@ -14,6 +14,7 @@ from prolip.evaluation.configs import (
     BackgroundConfig,
     HierarCapsConfig,
     HierarImgsConfig,
+    ImageAmbiguityConfig,
     PromptsConfig,
     RetrievalConfig,
     RobustnessConfig,
@@ -23,6 +24,7 @@ from prolip.evaluation.configs import (
 )
 
 if TYPE_CHECKING:
+    from prolip.data.source import Source
     from prolip.data.sources.labeled import LabeledData
 
 RankBy = Literal["csd", "cosine"]
@@ -305,6 +307,47 @@ def uncertainty(
     options.write_result(folder, result, draw)
 
 
+def image_ambiguity(
+    data: Annotated[Positional[str], arg(metavar="DATA")],
+    options: CliEvaluationOptions,
+    config: ImageAmbiguityConfig,
+    captions: tuple[str, ...] | None = None,
+    classes: Path | None = None,
+    templates: Path | None = None,
+) -> None:
+    """Image uncertainty against the true ambiguity of images, and against wrong answers; with rivals and controls.
+
+    Example: prolip evaluate image-ambiguity scenes/wds_scenes-veiled_test --model runs/miniature
+
+    Args:
+        data: Images whose json or columns hold image_log_ambiguity, such as what prolip data scenes writes; or
+            scenes:simple,veiled=1.
+        captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones. Data with
+            class names has its captions in the field captions of its json.
+        classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
+        templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+    """
+    from prolip.data.open import open_data
+    from prolip.data.sources.labeled import has_class_names
+    from prolip.evaluation.image_ambiguity import evaluate_image_ambiguity
+
+    folder = options.make_folder(data)
+    images: LabeledData | Source
+    if classes is not None or templates is not None or has_class_names(data):
+        images = _open_labeled(Path(data), classes, templates)
+    else:
+        images = open_data(data, captions=captions)
+    result = evaluate_image_ambiguity(options.make_embedder(), images, config)
+
+    def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of all results; returns its paths."""
+        from prolip.reports import image_ambiguity as figures
+
+        return figures.save_image_ambiguity_figure(result, folder / "image-ambiguity")
+
+    options.write_result(folder, result, draw)
+
+
 def background(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
@@ -349,6 +392,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "robustness": robustness,
     "prompts": prompts,
     "uncertainty": uncertainty,
+    "image-ambiguity": image_ambiguity,
     "background": background,
 }
 

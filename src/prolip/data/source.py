@@ -67,12 +67,24 @@ class CaptionAnnotation(NamedTuple):
 class ImageAnnotation(NamedTuple):
     """What is known of the image of a sample.
 
-    veil:          name of what hides a part of the scene; "nothing" if all of it is visible.
-    log_ambiguity: the log-probability that another scene looks like it, in nats.
+    veil:            name of what hides a part of the scene; "nothing" if all of it is visible.
+    log_ambiguity:   the log-probability that another scene looks like it, in nats.
+    kind:            kind of veil, broader than its name; None: unknown.
+    visible_objects: number of objects that are visible, at least in part; None: unknown.
+    scene:           name of the scene; images of one scene are compared with each other. None: of no other image.
+    sequence:        name of a sequence of images of one scene, of which each hides all that the one before hides;
+                     None: none.
+    step:            number of the image in its sequence, from 1; 0: the whole image, with which every sequence of its
+                     scene begins; None: in no sequence.
     """
 
     veil: str
     log_ambiguity: float
+    kind: str | None = None
+    visible_objects: int | None = None
+    scene: str | None = None
+    sequence: str | None = None
+    step: int | None = None
 
 
 @runtime_checkable
@@ -208,6 +220,21 @@ class Subset:
         self.source, self.name = source, source.name
         self.indices = evenly_spaced(len(source), count)
 
+    @classmethod
+    def from_indices(cls, source: Source, indices: np.ndarray) -> Subset:
+        """The samples with given indices.
+
+        Args:
+            source: the source to choose from.
+            indices: int64 (n,), n at least 1: indices of the samples, in any order.
+
+        Returns:
+            The samples, in this order.
+        """
+        subset = cls(source, 1)
+        subset.indices = np.asarray(indices, dtype=np.int64)
+        return subset
+
     @property
     def chunks(self) -> np.ndarray:
         return np.array([len(self.indices)], dtype=np.int64)
@@ -221,7 +248,9 @@ class Subset:
 
     def fingerprint(self) -> str:
         # "spread" must stay: fingerprints name caches that exist.
-        return compute_fingerprint("spread", self.source.fingerprint(), len(self))
+        if np.array_equal(self.indices, evenly_spaced(len(self.source), len(self))):
+            return compute_fingerprint("spread", self.source.fingerprint(), len(self))
+        return compute_fingerprint("chosen", self.source.fingerprint(), self.indices.tolist())
 
     def files(self) -> Sequence[Path]:
         return self.source.files() if isinstance(self.source, FileBacked) else ()

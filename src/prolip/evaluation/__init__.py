@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from prolip.evaluation.configs import BackgroundConfig as BackgroundConfig
     from prolip.evaluation.configs import HierarCapsConfig as HierarCapsConfig
     from prolip.evaluation.configs import HierarImgsConfig as HierarImgsConfig
+    from prolip.evaluation.configs import ImageAmbiguityConfig as ImageAmbiguityConfig
     from prolip.evaluation.configs import PromptsConfig as PromptsConfig
     from prolip.evaluation.configs import RetrievalConfig as RetrievalConfig
     from prolip.evaluation.configs import RobustnessConfig as RobustnessConfig
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from prolip.evaluation.hierarcaps import evaluate_hierarcaps as evaluate_hierarcaps
     from prolip.evaluation.hierarimgs import HierarImgsResult as HierarImgsResult
     from prolip.evaluation.hierarimgs import evaluate_hierarimgs as evaluate_hierarimgs
+    from prolip.evaluation.image_ambiguity import evaluate_image_ambiguity as evaluate_image_ambiguity
+    from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult as ImageAmbiguityResult
     from prolip.evaluation.prompts import PromptsResult as PromptsResult
     from prolip.evaluation.prompts import compare_strategies as compare_strategies
     from prolip.evaluation.prompts import evaluate_prompts as evaluate_prompts
@@ -49,6 +52,7 @@ else:
                 "BackgroundConfig",
                 "HierarCapsConfig",
                 "HierarImgsConfig",
+                "ImageAmbiguityConfig",
                 "PromptsConfig",
                 "RetrievalConfig",
                 "RobustnessConfig",
@@ -58,6 +62,8 @@ else:
             ],
             "hierarcaps": ["HierarCapsResult", "evaluate_hierarcaps"],
             "hierarimgs": ["HierarImgsResult", "evaluate_hierarimgs"],
+            "image_ambiguity": ["evaluate_image_ambiguity"],
+            "image_ambiguity_result": ["ImageAmbiguityResult"],
             "prompts": ["PromptsResult", "compare_strategies", "evaluate_prompts"],
             "result": ["Mean", "Proportion", "Result", "read_results"],
             "retrieval": ["RetrievalResult", "evaluate_retrieval", "image_text_recall"],

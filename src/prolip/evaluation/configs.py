@@ -127,6 +127,23 @@ class HierarImgsConfig:
     """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageAmbiguityConfig:
+    """Images of known ambiguity: see `prolip.evaluation.image_ambiguity`."""
+
+    min_group: int = 20
+    """Fewest images of a veil for a correlation within it."""
+    pool: int = 2000
+    """Most captions in the pool over which the perplexity of an image is computed."""
+    controls: int = 3
+    """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_positive_int(self.min_group, "min_group")
+        require_positive_int(self.pool, "pool")
+
+
 def require_limit(limit: int | None) -> None:
     """Check the maximum number of images of an evaluation.
 

@@ -29,6 +29,7 @@ RESULT_TYPES: dict[str, str] = {
     "background": "prolip.evaluation.background:BackgroundResult",
     "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
+    "image-ambiguity": "prolip.evaluation.image_ambiguity_result:ImageAmbiguityResult",
     "prompts": "prolip.evaluation.prompts:PromptsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
     "suite": "prolip.evaluation.suite.table:SuiteResult",

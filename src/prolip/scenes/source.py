@@ -142,11 +142,9 @@ class Scenes:
             index: Index of the sample, from 0.
 
         Returns:
-            The name of its veil, and the exact log-probability (nats) that a random scene looks like it.
+            Its veil, and the exact log-probability (nats) that a random scene looks like it.
         """
-        veil = self.draw_veil(index)
-        meaning = observe(self.draw_scene(index), veil)
-        return ImageAnnotation(veil.name, image_log_ambiguity(meaning, self.world))
+        return annotate_image(self.draw_scene(index), self.draw_veil(index), self.world)
 
     def captions(self, index: int) -> tuple[Caption, ...]:
         """Draw the captions at an index, without rendering the scene; always the same ones."""
@@ -224,6 +222,24 @@ class Scenes:
             self.config.levels, self.config.complete, self.config.placed, self.config.general,
             *((self.config.veiled,) if self.config.veiled else ()),
         )  # fmt: skip
+
+
+def annotate_image(scene: Scene, veil: Veil, world: World) -> ImageAnnotation:
+    """Work out what is known of the image of a scene behind a veil.
+
+    Args:
+        scene: The scene.
+        veil: What is hidden.
+        world: The distribution of scenes.
+
+    Returns:
+        Name and kind of the veil, the exact log-ambiguity (nats), and the number of objects that are not behind a
+        curtain.
+    """
+    meaning = observe(scene, veil)
+    return ImageAnnotation(
+        veil.name, image_log_ambiguity(meaning, world), kind=veil.kind, visible_objects=len(meaning.objects)
+    )
 
 
 def make_tokenizer(context_length: int = 64) -> Tokenizer:

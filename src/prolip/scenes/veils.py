@@ -61,6 +61,12 @@ class Veil:
         curtains = [f"{number} curtain{'s' if number > 1 else ''}"] if number else []
         return ", ".join([*names, *curtains]) or "nothing"
 
+    @property
+    def kind(self) -> str:
+        """What it hides: "nothing", "facts", "cells", or "facts and cells"."""
+        names = [name for name, hides in (("facts", self.facts), ("cells", self.curtains)) if hides]
+        return " and ".join(names) or "nothing"
+
     def hides_nothing(self) -> bool:
         """Whether the image is the ordinary one."""
         return not self.facts and not self.curtains

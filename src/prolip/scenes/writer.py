@@ -6,11 +6,10 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -24,18 +23,15 @@ from prolip.preprocessing.images import read_image
 from prolip.progress import progress_bar
 from prolip.scenes.ambiguity import log_ambiguity
 from prolip.scenes.caption_noise import NoisyCaptions, SceneSequence
-from prolip.scenes.captions import (
-    Caption,
-    make_caption_chain,
-    make_complete_caption,
-    make_description,
-)
+from prolip.scenes.captions import make_caption_chain, make_complete_caption, make_description
 from prolip.scenes.config import VERSION, SceneDatasetSpec
 from prolip.scenes.meaning import CaptionMeaning
+from prolip.scenes.metadata import describe_captions, describe_scene
 from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.rendering import render, render_masks
 from prolip.scenes.source import Scenes
 from prolip.scenes.tasks import SceneTask, make_tasks
+from prolip.scenes.veiled_scenes import VeiledScenes
 from prolip.scenes.world import SHAPES, Scene, World
 
 OCCLUDED_FRACTIONS = (0.025, 0.05, 0.075, 0.1)
@@ -114,19 +110,23 @@ class _Writer:
         self.advance: Callable[[int], None] = lambda _: None
         self.tasks = make_tasks(self.world)
         self.train_seed, self.test_seed = (derive_split_seed(spec.seed, split) for split in (TRAIN, TEST))
+        self.veiled = VeiledScenes(
+            self.world, num_scenes=spec.num_test, size=spec.image_size, seed=self.test_seed
+        )
 
     @property
     def num_images(self) -> int:
         """Number of images of the data set, for the progress bar; images that exist already are counted too."""
         num_sets = len(self.tasks) + len(OCCLUDED_FRACTIONS) + 3  # retrieval, HierarCaps, HierarImgs
-        return self.spec.num_train + num_sets * self.spec.num_test
+        return self.spec.num_train + num_sets * self.spec.num_test + len(self.veiled)
 
     def write_all(self) -> list[Path]:
         """Write everything that doesn't exist yet; returns the folders of the training shards and evaluation sets."""
         folders = [self._write_train()]
         folders += [self._write_task(task) for task in self.tasks]
         folders += [self._write_occluded(self.tasks[0], fraction) for fraction in OCCLUDED_FRACTIONS]
-        return [*folders, self._write_retrieval(), self._write_hierarcaps(), self._write_hierarimgs()]
+        folders += [self._write_veiled(), self._write_retrieval()]
+        return [*folders, self._write_hierarcaps(), self._write_hierarimgs()]
 
     def _write_train(self) -> Path:
         """Write training shards: key.png, key.txt (one caption), key.json (see the samplers); returns their folder."""
@@ -151,9 +151,9 @@ class _Writer:
         """Files of a training sample: png, txt (the only caption, true or false), json (also whether it is correct)."""
         caption = captions.get_caption(index)
         metadata = {
-            **_describe_captions([caption], self.world),
+            **describe_captions([caption], self.world),
             "correct": captions.is_correct(index),
-            "scene": _describe_scene(scenes[index]),
+            "scene": describe_scene(scenes[index]),
         }
         return {
             "png": _encode_png(render(scenes[index], self.spec.image_size)),
@@ -169,11 +169,11 @@ class _Writer:
         sample, draws = scenes.read(index), RandomDraws(scenes.seed, index, CHAIN_STREAM)
         scene = sample.extra["scene"]
         metadata = {
-            **_describe_captions(sample.extra["captions"], self.world),
+            **describe_captions(sample.extra["captions"], self.world),
             "general": list(sample.general_captions),
             "chain": [caption.text for caption in make_caption_chain(scene, draws, self.world)],
             "description": make_description(scene, draws).text,
-            "scene": _describe_scene(scene),
+            "scene": describe_scene(scene),
         }
         return {
             "png": _encode_png(read_image(sample.image)),
@@ -209,7 +209,25 @@ class _Writer:
         folder = self._get_evaluation_folder(name)
         _write_lines(folder / "classnames.txt", task.class_names)
         _write_lines(folder / "zeroshot_classification_templates.txt", task.templates)
-        return self._write_test_shards(folder, make_sample)
+        return self._write_test_shards(folder, self.spec.num_test, make_sample)
+
+    def _write_veiled(self) -> Path:
+        """Write images of known ambiguity, with class names for those that have a label; returns their folder."""
+
+        def make_sample(index: int) -> SampleFiles:
+            """Files of a sample: png, json (see `VeiledScenes`) and, for a scene of one object, cls: the label."""
+            sample = self.veiled.read(index)
+            label = {"cls": str(sample.extra["cls"]).encode()} if "cls" in sample.extra else {}
+            return {
+                "png": _encode_png(read_image(sample.image)),
+                "json": json.dumps(sample.extra["json"]).encode(),
+                **label,
+            }
+
+        folder, data = self._get_evaluation_folder("veiled"), self.veiled.label()
+        _write_lines(folder / "classnames.txt", data.class_names)
+        _write_lines(folder / "zeroshot_classification_templates.txt", data.templates)
+        return self._write_test_shards(folder, len(self.veiled), make_sample)
 
     def _write_retrieval(self) -> Path:
         """Write the retrieval set: images with several wordings of their complete caption; returns its folder.
@@ -226,7 +244,7 @@ class _Writer:
 
         folder = self._get_evaluation_folder("retrieval")
         _write_lines(folder / "dataset_type.txt", ["retrieval"])
-        return self._write_test_shards(folder, make_sample)
+        return self._write_test_shards(folder, self.spec.num_test, make_sample)
 
     def _write_hierarcaps(self) -> Path:
         """Write images/ and test.csv of HierarCaps; returns their folder.
@@ -283,12 +301,14 @@ class _Writer:
         """Path of the folder of an evaluation set of shards, named as CLIP_benchmark names its own."""
         return self.out / f"wds_scenes-{name}_test"
 
-    def _write_test_shards(self, folder: Path, make_sample: Callable[[int], SampleFiles]) -> Path:
+    def _write_test_shards(
+        self, folder: Path, num_samples: int, make_sample: Callable[[int], SampleFiles]
+    ) -> Path:
         """Write test/0.tar, ... and test/nshards.txt below a folder, which is returned.
 
         make_sample: index of a sample -> its files.
         """
-        num_shards = self._write_shards(folder / "test", "{}.tar", self.spec.num_test, make_sample)
+        num_shards = self._write_shards(folder / "test", "{}.tar", num_samples, make_sample)
         _write_lines(folder / "test" / "nshards.txt", [str(num_shards)])
         return folder
 
@@ -365,24 +385,6 @@ def scale_min_pixels(size: int) -> int:
         The number of pixels that is the same fraction of the area.
     """
     return math.floor(MIN_PIXELS / (640 * 480) * size**2)
-
-
-def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
-    """Keys of a sample's JSON that describe its captions: texts, levels and log-ambiguities (nats), a list each."""
-    return {
-        "captions": [caption.text for caption in captions],
-        "caption_levels": [caption.level for caption in captions],
-        "log_ambiguity": [round(log_ambiguity(caption.meaning, world), 6) for caption in captions],
-    }
-
-
-def _describe_scene(scene: Scene) -> Mapping[str, object]:
-    """The value of "scene" in a sample's JSON: objects, background and style."""
-    return {
-        "objects": [asdict(obj) for obj in scene.objects],
-        "background": scene.background,
-        "style": scene.style,
-    }
 
 
 def _encode_png(image: Image.Image) -> bytes:

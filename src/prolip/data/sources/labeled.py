@@ -187,6 +187,18 @@ def is_task_folder(folder: Path) -> bool:
     return any((folder / "test").glob("*.tar"))
 
 
+def has_class_names(path: str | Path) -> bool:
+    """Return whether data is a folder with class names.
+
+    Args:
+        path: address of any data.
+
+    Returns:
+        Whether it has classnames.txt.
+    """
+    return (Path(path).expanduser() / CLASS_NAMES).is_file()
+
+
 def read_dataset_type(folder: Path) -> str | None:
     """Read the type of a task.
 
