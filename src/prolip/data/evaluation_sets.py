@@ -24,6 +24,7 @@ class GeneratedEvaluationSets:
         prompts: Images with classes, to learn prompt weights and to corrupt.
         hierarimgs: Images of increasing content.
         hierarcaps: Chains of captions from general to specific.
+        image_ambiguity: Images of known ambiguity, with classes.
     """
 
     description: str
@@ -33,6 +34,7 @@ class GeneratedEvaluationSets:
     prompts: LabeledData
     hierarimgs: HierarImgs
     hierarcaps: HierarCaps
+    image_ambiguity: LabeledData
 
 
 def prepare_evaluation_sets(

@@ -50,11 +50,12 @@ def prepare_evaluation_sets(
         prompts=open_labeled(out / "wds_scenes-shape_test"),
         hierarimgs=read_hierarimgs(out / "hierarimgs" / "levels"),
         hierarcaps=read_hierarcaps(out / "hierarcaps" / "test.csv"),
+        image_ambiguity=open_labeled(out / "wds_scenes-veiled_test"),
     )
 
 
 def _replace_settings(spec: str, length: int, seed: int) -> str:
-    """The address with another length and seed, and without `general=`, `captions=` and `veiled=`, so that defaults apply."""
+    """The address with another length and seed; of `general=`, `captions=` and `veiled=` the defaults apply."""
     world, *settings = spec.split(",")
     dropped = ("length", "seed", "general", "captions", "veiled")
     kept = [setting for setting in settings if setting.partition("=")[0] not in dropped]

@@ -79,7 +79,7 @@ def unrendered(monkeypatch):
 def test_page_of_scenes_has_every_section(scenes_page):
     page = ParsedPage(scenes_page.read_text())
     assert page.sections == [
-        "introduction", "training", "plane", "extremes", "uncertainty", "hierarimgs", "traversal", "zeroshot",
+        "introduction", "training", "plane", "extremes", "uncertainty", "image-ambiguity", "hierarimgs", "traversal", "zeroshot",
         "robustness", "claims", "provenance",
     ]  # fmt: skip
     assert [link for link in page.all("a", "href") if link != "#top"] == [
@@ -122,7 +122,7 @@ def test_header_has_metadata_and_comparisons(scenes_page):
     text = ParsedPage(scenes_page.read_text()).text
     for part in ("nano", "samples seen", "untrained", "other", "Zero-shot accuracy", "Retrieval R@1"):
         assert part in text
-    for part in ("ρ with ambiguity", "Text above image", "f00d", "prolip report run"):
+    for part in ("ρ of texts", "Text above image", "f00d", "prolip report run"):
         assert part in text
 
 
@@ -138,7 +138,7 @@ def test_page_of_captions_has_no_classification(captions_page):
     ]  # fmt: skip
     assert "Retrieval R@1" in captions_page.text
     assert "Zero-shot" not in captions_page.text
-    assert "ρ with ambiguity" not in captions_page.text
+    assert "ρ of texts" not in captions_page.text
 
 
 def test_captions_are_escaped(captions_page):

@@ -8,7 +8,7 @@ def test_build_tiles_skips_unknown_numbers():
     found = PageResults(headline=HeadlineMetrics(zero_shot=0.5, truth=-0.25))
     assert [(tile.label, tile.value) for tile in build_tiles(found)] == [
         ("Zero-shot accuracy", "50.0\u00a0%"),
-        ("ρ with ambiguity", "−0.25"),
+        ("ρ of texts", "−0.25"),
     ]
 
 

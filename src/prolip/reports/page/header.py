@@ -27,8 +27,14 @@ HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
     ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percentage),
     (
         "truth",
-        "ρ with ambiguity",
+        "ρ of texts",
         "of caption uncertainty with the true ambiguity; 1 is perfect",
+        format_correlation,
+    ),
+    (
+        "images",
+        "ρ of images",
+        "of image uncertainty with the true ambiguity, behind veils; 1 is perfect",
         format_correlation,
     ),
     ("text_above", "Text above image", "captions more uncertain than their image", format_percentage),

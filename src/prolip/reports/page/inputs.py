@@ -30,6 +30,7 @@ class PageInputs:
     prompts:    images with classes, for prompt weights and robustness.
     hierarimgs: images built up segment by segment.
     hierarcaps: chains of captions from general to specific.
+    image_ambiguity: images of known ambiguity.
     captions:   candidate captions of traversals.
     origin:     how generated data was made; empty for data on disk.
     note:       why data is missing.
@@ -42,6 +43,7 @@ class PageInputs:
     prompts: LabeledData | None = None
     hierarimgs: HierarImgs | None = None
     hierarcaps: HierarCaps | None = None
+    image_ambiguity: LabeledData | None = None
     captions: tuple[str, ...] = ()
     origin: str = ""
     note: str = ""
@@ -118,6 +120,7 @@ def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs
         prompts=sets.prompts,
         hierarimgs=sets.hierarimgs,
         hierarcaps=sets.hierarcaps,
+        image_ambiguity=sets.image_ambiguity,
         captions=sets.hierarcaps.captions,
         origin=f"generated with seed {SEED}",
     )

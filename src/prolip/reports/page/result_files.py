@@ -11,6 +11,7 @@ from prolip.data.open import open_data
 from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import open_labeled
 from prolip.evaluation.hierarimgs import HierarImgsResult
+from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult
 from prolip.evaluation.prompts import PromptsResult
 from prolip.evaluation.result import RESULT_TYPES, Result
 from prolip.evaluation.retrieval import RetrievalResult
@@ -97,8 +98,10 @@ def collect_results(files: Sequence[ResultFile]) -> PageResults:
     """
     zero_shot, retrieval = find_result(files, ZeroShotResult), find_result(files, RetrievalResult)
     uncertainty = find_result(files, UncertaintyResult)
+    image_ambiguity = find_result(files, ImageAmbiguityResult)
     return PageResults(
-        headline=make_headline(zero_shot, retrieval, uncertainty),
+        headline=make_headline(zero_shot, retrieval, uncertainty, image_ambiguity),
+        image_ambiguity=image_ambiguity,
         uncertainty=uncertainty,
         zero_shot=zero_shot,
         # prompts have no section of their own, but a part of that on zero-shot classification

@@ -11,7 +11,15 @@ from prolip.data.source import AnnotatedSource, Source, evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, RobustnessConfig, UncertaintyConfig
+from prolip.evaluation.configs import (
+    HierarImgsConfig,
+    ImageAmbiguityConfig,
+    PromptsConfig,
+    RobustnessConfig,
+    UncertaintyConfig,
+)
+from prolip.evaluation.image_ambiguity import evaluate_image_ambiguity
+from prolip.evaluation.image_ambiguity_result import UNCERTAINTY, ImageAmbiguityResult
 from prolip.evaluation.retrieval import RetrievalResult
 from prolip.evaluation.robustness_result import RobustnessResult
 from prolip.evaluation.uncertainty import UncertaintyResult
@@ -41,6 +49,7 @@ class HeadlineMetrics:
     zero_shot:  top-1 accuracy, 0 to 1.
     r1:         recall@1 by CSD, mean of both directions, 0 to 1.
     truth:      Spearman correlation of caption uncertainty with the true log-ambiguity.
+    images:     Spearman correlation of image uncertainty with the true log-ambiguity.
     text_above: fraction of captions that are more uncertain than their image.
     length:     Spearman correlation of caption uncertainty with length in tokens.
     level:      Spearman correlation of caption uncertainty with the level of generality.
@@ -49,6 +58,7 @@ class HeadlineMetrics:
     zero_shot: float | None = None
     r1: float | None = None
     truth: float | None = None
+    images: float | None = None
     text_above: float | None = None
     length: float | None = None
     level: float | None = None
@@ -86,6 +96,7 @@ class PageResults:
     robustness: RobustnessResult | None = None
     hierarimgs: hierarimgs.HierarImgsResult | None = None
     hierarcaps: hierarcaps.HierarCapsResult | None = None
+    image_ambiguity: ImageAmbiguityResult | None = None
     traversals: tuple[ImageTraversal, ...] = ()
 
 
@@ -128,7 +139,7 @@ def evaluate_model(
         The results.
     """
     controls = untrained_models(model, num_controls)  # raises on a bad number before the evaluation starts
-    own = _HeadlineEvaluation(model, inputs, options)
+    own = _HeadlineEvaluation(model, inputs, options, num_controls)
     untrained, untrained_robustness = _evaluate_controls(controls, inputs, options)
     embedder = options.make_embedder(model)
     hierarcaps_result = prompts_result = hierarimgs_result = None
@@ -154,6 +165,7 @@ def evaluate_model(
         robustness=_evaluate_robustness(model, inputs, options),
         hierarimgs=hierarimgs_result,
         hierarcaps=hierarcaps_result,
+        image_ambiguity=own.image_ambiguity,
         traversals=_traverse_images(model, inputs, own.pairs),
     )
 
@@ -161,10 +173,12 @@ def evaluate_model(
 class _HeadlineEvaluation:
     """The evaluations behind the headline numbers of one model; the constructor runs them.
 
-    pairs, uncertainty, retrieval, zero_shot: the results; None without data, or without uncertainty.
+    pairs, uncertainty, retrieval, zero_shot, image_ambiguity: the results; None without data, or without uncertainty.
     """
 
-    def __init__(self, model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions) -> None:
+    def __init__(
+        self, model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions, num_controls: int = 0
+    ) -> None:
         """Embed the data and run all evaluations for which there is data."""
         embedder = options.make_embedder(model)
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
@@ -172,6 +186,7 @@ class _HeadlineEvaluation:
         self.uncertainty: UncertaintyResult | None = None
         self.retrieval: RetrievalResult | None = None
         self.zero_shot: ZeroShotResult | None = None
+        self.image_ambiguity: ImageAmbiguityResult | None = None
         if inputs.pairs is not None:
             self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
         if self.pairs is not None and self.is_probabilistic:
@@ -181,31 +196,38 @@ class _HeadlineEvaluation:
             self.retrieval = retrieval.evaluate_retrieval(embedder, inputs.retrieval)
         if inputs.zero_shot is not None:
             self.zero_shot = zeroshot.evaluate_zeroshot(embedder, inputs.zero_shot)
+        if inputs.image_ambiguity is not None and self.is_probabilistic:
+            self.image_ambiguity = evaluate_image_ambiguity(
+                embedder, inputs.image_ambiguity, ImageAmbiguityConfig(controls=num_controls)
+            )
 
     @property
     def headline(self) -> HeadlineMetrics:
         """The headline numbers; None for those that were not evaluated."""
-        return make_headline(self.zero_shot, self.retrieval, self.uncertainty)
+        return make_headline(self.zero_shot, self.retrieval, self.uncertainty, self.image_ambiguity)
 
 
 def make_headline(
     zero_shot: ZeroShotResult | None,
     retrieval: RetrievalResult | None,
     uncertainty: UncertaintyResult | None,
+    image_ambiguity: ImageAmbiguityResult | None = None,
 ) -> HeadlineMetrics:
     """Select the headline numbers of results.
 
     Args:
-        zero_shot, retrieval, uncertainty: The results of one model; None: not evaluated.
+        zero_shot, retrieval, uncertainty, image_ambiguity: The results of one model; None: not evaluated.
 
     Returns:
         The numbers; None for those that were not evaluated.
     """
     found = uncertainty
+    images = None if image_ambiguity is None else image_ambiguity.score(UNCERTAINTY)
     return HeadlineMetrics(
         zero_shot=None if zero_shot is None else zero_shot.top1.value,
         r1=None if retrieval is None else retrieval.csd.mean_r1,
         truth=None if found is None or found.ambiguity is None else found.ambiguity.spearman,
+        images=None if images is None else images.spearman,
         text_above=None if found is None else found.text_above_own_image.value,
         length=None if found is None else found.by_length.spearman,
         level=None if found is None or found.by_level is None else found.by_level.spearman,
