@@ -107,7 +107,8 @@ def test_commands():
         "report scenes", "doctor", "cache",
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
-        "evaluate uncertainty", "evaluate background", "report page", "embed", "index", "search", "filter",
+        "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
+        "embed", "index", "search", "filter",
     }  # fmt: skip
 
 
@@ -156,7 +157,8 @@ ROOMS = {
     },
     "evaluation": {
         "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
-        "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "Mean", "PromptsConfig",
+        "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
+        "ImageAmbiguityResult", "Mean", "PromptsConfig", "evaluate_image_ambiguity",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
         "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",
