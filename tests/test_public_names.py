@@ -127,7 +127,7 @@ def test_names_of_data_and_scenes():
         "is_true", "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
         "make_description", "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
         "write_dataset", "VEILS", "ImageMeaning", "Veil", "VisibleObject", "draw_veil", "hide_facts", "observe",
-        "render_veiled", "image_log_ambiguity", "image_probability",
+        "VeiledScenes", "render_veiled", "image_log_ambiguity", "image_probability",
     }  # fmt: skip
     text = (PROJECT / "docs" / "data.md").read_text()
     for name in (*data.__all__, *scenes.__all__):

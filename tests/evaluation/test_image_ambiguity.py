@@ -69,7 +69,9 @@ def test_model_that_knows_the_truth_gets_one(kind, expected, model, veiled):
     assert score.spearman == pytest.approx(expected)
     assert score.mean_within_veil == pytest.approx(expected)
     groups = [*found.veils, *found.kinds, *found.visible_objects]
-    assert {group.spearman for group in groups} - {None} == {pytest.approx(expected)}
+    values = [group.spearman for group in groups if group.spearman is not None]
+    assert len(values) > 5
+    assert values == pytest.approx([expected] * len(values))
     shares = [found.above_whole, *(s.rises for q in found.sequences for s in q.steps if s.rises is not None)]
     assert {share.uncertainty.value for share in shares} == {max(expected, 0.0)}
     assert score.errors is None
