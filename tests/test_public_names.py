@@ -107,7 +107,8 @@ def test_commands():
         "report scenes", "doctor", "cache",
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
-        "evaluate uncertainty", "evaluate background", "report page", "embed", "index", "search", "filter",
+        "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
+        "embed", "index", "search", "filter",
     }  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_names_of_data_and_scenes():
         "is_true", "is_true_caption", "iter_true_meanings", "log_ambiguity", "make_caption", "make_caption_chain",
         "make_description", "make_tokenizer", "parse_caption", "probability", "render", "render_masks",
         "write_dataset", "VEILS", "ImageMeaning", "Veil", "VisibleObject", "draw_veil", "hide_facts", "observe",
-        "render_veiled", "image_log_ambiguity", "image_probability",
+        "VeiledScenes", "render_veiled", "image_log_ambiguity", "image_probability",
     }  # fmt: skip
     text = (PROJECT / "docs" / "data.md").read_text()
     for name in (*data.__all__, *scenes.__all__):
@@ -156,7 +157,8 @@ ROOMS = {
     },
     "evaluation": {
         "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
-        "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "Mean", "PromptsConfig",
+        "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
+        "ImageAmbiguityResult", "Mean", "PromptsConfig", "evaluate_image_ambiguity",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
         "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",

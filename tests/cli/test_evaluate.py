@@ -24,6 +24,7 @@ RUNS = {
     ],
     "prompts": ["prompts", "wds_scenes-shape_test", "--shots", "2", "--runs", "1"],
     "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--num-examples", "3"],
+    "image-ambiguity": ["image-ambiguity", "wds_scenes-veiled_test", "--controls", "1", "--min-group", "3"],
     "background": ["background", "hierarimgs/instances.json", "hierarimgs/images", "--controls", "1"],
 }  # fmt: skip
 

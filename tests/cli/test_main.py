@@ -157,7 +157,12 @@ def test_unseen_pairs_change_the_ambiguity(capsys):
 
 def test_suffix_of_a_figure_is_not_doubled(tmp_path):
     cli.main(["report", "scenes", "--out", str(tmp_path / "x.png")])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "x-veils.png",
+        "x-veils.svg",
+        "x.png",
+        "x.svg",
+    ]
 
 
 def test_doctor_prints_json(capsys):

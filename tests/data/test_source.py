@@ -115,6 +115,15 @@ def folder(tmp_path_factory):
     return out
 
 
+def test_subset_from_indices_has_these_samples_in_this_order():
+    source = scenes.Scenes("simple", length=9, size=32)
+    part = Subset.from_indices(source, np.array([7, 2, 3]))
+    assert [part.read(i).key for i in range(len(part))] == [source.read(i).key for i in (7, 2, 3)]
+    others = [Subset.from_indices(source, np.array(rows)) for rows in ([7, 3, 2], [0, 4, 8])]
+    assert len({part.fingerprint(), *(other.fingerprint() for other in others)}) == 3
+    assert others[1].fingerprint() == Subset(source, 3).fingerprint(), "the same samples"
+
+
 def test_subset_reaches_from_the_first_to_the_last_sample():
     source = scenes.Scenes("simple", length=101, size=32)
     part = Subset(source, 11)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from prolip.data.image_annotations import parse_image_annotation
+from prolip.data.sources.labeled import open_labeled
+from prolip.embeddings.sample_metadata import collect_metadata
 from prolip.scenes import (
     HARD,
     RandomDraws,
@@ -22,6 +25,7 @@ from prolip.scenes import (
 from prolip.scenes.captions import make_complete_caption
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.meaning import entails
+from prolip.scenes.veiled_scenes import VeiledScenes
 from prolip.scenes.world import COLORS, SHAPES
 from prolip.scenes.writer import derive_split_seed, scale_min_pixels
 
@@ -111,6 +115,23 @@ def test_occluded_images_differ_in_center_only(out, percent):
         outside = np.ones((40, 40), bool)
         outside[13:27, 13:27] = False
         assert np.array_equal(image(members["png"])[outside], image(plain[key]["png"])[outside])
+
+
+def test_veiled_set_on_disk_is_that_in_memory(out):
+    veiled = VeiledScenes(SPEC.distribution, num_scenes=70, size=40, seed=derive_split_seed(SPEC.seed, 1))
+    data = open_labeled(out / "wds_scenes-veiled_test")
+    assert len(data.source) == len(veiled) == len(samples(out / "wds_scenes-veiled_test" / "test"))
+    assert (data.class_names, data.templates) == (veiled.label().class_names, ("a {c}",))
+    for index in range(len(veiled)):
+        found, sample = collect_metadata(data.source.read(index)), veiled.read(index)
+        annotation = veiled.image_annotation(index)
+        read = parse_image_annotation(found.extra)
+        assert read.log_ambiguity == pytest.approx(annotation.log_ambiguity, abs=1e-6)
+        assert read._replace(log_ambiguity=0.0) == annotation._replace(log_ambiguity=0.0)
+        assert found.extra["json"] == sample.extra["json"]
+        assert found.extra.get("cls") == sample.extra.get("cls")
+    members = samples(out / "wds_scenes-veiled_test" / "test")
+    assert np.array_equal(image(members["00000003"]["png"]), np.asarray(veiled.read(3).image))
 
 
 def test_retrieval_has_five_complete_captions_per_image(out):

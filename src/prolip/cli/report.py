@@ -53,19 +53,22 @@ def toy(out: Path = Path("toy-inclusion")) -> None:
 
 
 def scenes(out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0) -> None:
-    """Sheet of scenes with captions from general to specific, and the true ambiguity of each.
+    """Sheets of scenes: with captions from general to specific, and behind veils; with the true ambiguity of each.
 
     Example: prolip report scenes --world simple --out scenes
 
     Args:
-        out: File name without suffix, or an existing folder; .png and .svg are written.
+        out: File name without suffix, or an existing folder; .png and .svg are written, and -veils.png and .svg.
         world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles; varied: simple
             with unequal shapes, colors and sizes; styled: simple in frequent, strong styles.
         seed: Seed of the scenes.
     """
-    from prolip.reports.scenes import save_scene_sheet
+    from prolip.reports.scenes import save_scene_sheet, save_veil_sheet
 
-    print(*save_scene_sheet(_get_figure_path(out, "scenes"), world, seed), sep="\n")
+    path = _get_figure_path(out, "scenes")
+    print(*save_scene_sheet(path, world, seed), sep="\n")
+    name = path.name.removesuffix(".png").removesuffix(".svg")
+    print(*save_veil_sheet(path.with_name(f"{name}-veils"), world, seed), sep="\n")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"page": page, "toy": toy, "scenes": scenes}

@@ -19,7 +19,7 @@ from prolip.reports import figures
 
 KIND_COLORS = (figures.GREEN, figures.BLUE, figures.ORANGE, "#8d5ea8", "#b8a020", "#4aa3b5")
 """Colors of kinds of veils, the most frequent first; all others are gray."""
-TRUTH_LABEL = "true log-ambiguity, nats: specific ← → ambiguous"
+TRUTH_LABEL = "true log-ambiguity (nats)"
 
 
 def save_image_ambiguity_figure(result: ImageAmbiguityResult, out: Path) -> list[Path]:
@@ -48,6 +48,7 @@ def save_image_ambiguity_figure(result: ImageAmbiguityResult, out: Path) -> list
     rows = math.ceil(len(panels) / columns)
     with figures.figure_style():
         figure = figures.make_figure(4.1 * columns, 3.7 * rows)
+        figure.get_layout_engine().set(h_pad=0.12, w_pad=0.08)
         grid = figure.add_gridspec(rows, columns)
         for number, draw in enumerate(panels):
             draw(figure.add_subplot(grid[divmod(number, columns)]))
@@ -99,7 +100,7 @@ def draw_correlations(axes: Any, result: ImageAmbiguityResult) -> None:
     ):
         lengths = [getattr(score, name) or 0.0 for score in scores]
         axes.barh([row + offset for row in range(len(scores))], lengths, 0.38, color=color, label=label)
-    axes.axvline(0.0, color="#444", linewidth=0.8)
+    axes.plot([0.0, 0.0], [-0.5, len(scores) - 0.5], color="#444", linewidth=0.8)
     axes.set_yticks(range(len(scores)), [score.name for score in scores])
     axes.set(title="With the true ambiguity", xlabel="Spearman's correlation", xlim=(-1.0, 1.0))
     axes.set_ylim(-0.6, len(scores) + 0.5)  # space for the legend
@@ -143,13 +144,20 @@ def draw_sequence(axes: Any, sequence: SequenceMetrics) -> None:
                 f"{100 * share.value:.0f} %", (row - 0.5, 0.5 * (means[row - 1] + means[row])), (0, 9),
                 textcoords="offset points", ha="right", fontsize=8.5, color=figures.BLUE,
             )  # fmt: skip
-    axes.set_xticks(range(len(steps)), [f"{step.step}\n{step.log_ambiguity:.1f}" for step in steps])
+    axes.set_xticks(
+        range(len(steps)), [f"{step.step}\n{_format_truth(step.log_ambiguity)}" for step in steps]
+    )
     axes.set(
         title=f"Hidden step by step: {sequence.name}",
         xlabel="step; below it the mean true log-ambiguity",
         ylabel="mean uncertainty; % that rise",
     )
     axes.margins(x=0.12, y=0.18)
+
+
+def _format_truth(value: float) -> str:
+    """A log-ambiguity with one decimal, and with the minus sign of the axes."""
+    return f"{value:.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _choose_colors(kinds: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Sheet of scenes: each image with captions from general to specific, and their true ambiguity."""
+"""Sheets of scenes: images with captions from general to specific, images behind veils; their true ambiguity."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from prolip import scenes
 from prolip.reports import figures
-from prolip.scenes import RandomDraws, World
+from prolip.scenes import RandomDraws, Veil, World
 from prolip.scenes.world import get_world
 
 ROWS, COLUMNS = 3, 4
+"""Of the sheet with captions."""
+VEILED_ROWS = 4
+"""Scenes of the sheet with veils."""
+VEILED_FACTS = (
+    (), ("color",), ("shape",), ("size",), ("position",), ("color", "shape"), ("color", "shape", "size", "position"),
+)  # fmt: skip
+"""Facts that the first columns of the sheet with veils hide."""
+CURTAIN_STREAM = 2
+"""Last number of the seeds of the cells behind curtains."""
 PIXELS = 128
-CAPTION_WIDTH = 34  # characters
+CAPTION_WIDTH, VEIL_WIDTH = 34, 18  # characters
 
 
 def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
@@ -38,9 +49,73 @@ def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path
         return figures.save_figure(figure, out)
 
 
+def save_veil_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
+    """Save a sheet of scenes, one per row, behind veils, one per column, each with its true log-ambiguity.
+
+    Args:
+        out: Path without suffix.
+        level: World of the scenes, by name.
+        seed: Seed of the scenes.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
+    world = get_world(level)
+    with figures.figure_style():
+        columns = len(make_sheet_veils(world, seed, 0))
+        figure = figures.make_figure(1.3 * columns, 1.78 * VEILED_ROWS)
+        axes = figure.subplots(VEILED_ROWS, columns)
+        for index in range(VEILED_ROWS):
+            scene = world.draw_scene(seed, index)
+            for column, veil in enumerate(make_sheet_veils(world, seed, index)):
+                truth = scenes.image_log_ambiguity(scenes.observe(scene, veil), world)
+                _show_image(axes[index][column], scenes.render_veiled(scene, PIXELS, veil))
+                axes[index][column].set_xlabel(
+                    f"{textwrap.fill(veil.name, VEIL_WIDTH)}\n{format_nats(truth)}", fontsize=7.6
+                )
+        return figures.save_figure(figure, out)
+
+
+def make_sheet_veils(world: World, seed: int, index: int) -> list[Veil]:
+    """Make the veils of a row of the sheet with veils.
+
+    Args:
+        world: The distribution of scenes.
+        seed: Seed of the scenes.
+        index: Index of the scene.
+
+    Returns:
+        Veils that hide facts; two curtains; a curtain that hides the first object, and colors.
+    """
+    cells = RandomDraws(seed, index, CURTAIN_STREAM).sample(world.grid**2, 2)
+    first = world.draw_scene(seed, index).objects[0]
+    return [
+        *(scenes.hide_facts(*names) for names in VEILED_FACTS),
+        scenes.hide_facts(curtains=frozenset(divmod(cell, world.grid) for cell in cells)),
+        scenes.hide_facts("color", curtains=frozenset([(first.row, first.column)])),
+    ]
+
+
+def format_nats(log_ambiguity: float) -> str:
+    """Format a log-ambiguity: "−7.2 nats".
+
+    Args:
+        log_ambiguity: In nats.
+
+    Returns:
+        The text.
+    """
+    return f"{log_ambiguity + 0.0:.1f} nats".replace("-", "\N{MINUS SIGN}")
+
+
 def _draw_scene(axes: Any, world: World, seed: int, index: int) -> None:
     """Draw the scene with this seed and index."""
-    axes.imshow(scenes.render(world.draw_scene(seed, index), PIXELS), interpolation="nearest")
+    _show_image(axes, scenes.render(world.draw_scene(seed, index), PIXELS))
+
+
+def _show_image(axes: Any, image: Image.Image) -> None:
+    """Draw an image without ticks and frame."""
+    axes.imshow(image, interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)

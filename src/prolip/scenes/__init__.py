@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from prolip.scenes.source import ScenesConfig as ScenesConfig
     from prolip.scenes.source import make_tokenizer as make_tokenizer
     from prolip.scenes.veiled_rendering import render_veiled as render_veiled
+    from prolip.scenes.veiled_scenes import VeiledScenes as VeiledScenes
     from prolip.scenes.veils import VEILS as VEILS
     from prolip.scenes.veils import ImageMeaning as ImageMeaning
     from prolip.scenes.veils import Veil as Veil
@@ -65,6 +66,7 @@ else:
             "rendering": ["render", "render_masks"],
             "source": ["Scenes", "ScenesConfig", "make_tokenizer"],
             "veiled_rendering": ["render_veiled"],
+            "veiled_scenes": ["VeiledScenes"],
             "veils": ["VEILS", "ImageMeaning", "Veil", "VisibleObject", "draw_veil", "hide_facts", "observe"],
             "world": ["HARD", "SIMPLE", "Scene", "SceneObject", "World", "get_world"],
             "writer": ["write_dataset"],
