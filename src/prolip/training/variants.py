@@ -41,17 +41,20 @@ C, EPS = 10.0, -100.0
 """Constants of the inclusion terms that the paper recommends for new models."""
 
 
-def apply_variant(config: TrainConfig, variant: Variant, *, is_trained: bool = False) -> TrainConfig:
+def apply_variant(
+    config: TrainConfig, variant: Variant, out: str, *, is_trained: bool = False
+) -> TrainConfig:
     """Change the paper's run into a variant of the same size.
 
     Args:
-        config: A run with PPCL, whose folder is set.
+        config: A run with PPCL.
         variant: What is trained instead.
+        out: Run folder of the paper's run; -VARIANT is added to it.
         is_trained: Whether the run starts from a model that the variant has trained: then its heads, scale and bias are
             kept, and there is no softmax before.
 
     Returns:
-        The config; for "paper" the same. The folder of a variant ends in -VARIANT.
+        The config; for "paper" the same.
 
     Raises:
         ValueError: The run has no PPCL that a variant could replace or accompany.
@@ -67,7 +70,7 @@ def apply_variant(config: TrainConfig, variant: Variant, *, is_trained: bool = F
     softmax = Objective(ppcl=0.0, clip=1.0, inclusion=0.0, masked=0.0, vib=0.0)
     return replace(
         config,
-        out=f"{config.out}-{variant}",
+        out=f"{out}-{variant}",
         model=config.model if is_trained else _change_model(config.model, variant, config.batch_size),
         objective=_change_objective(config.objective, variant),
         initial_stages=(Stage(samples=softmax_samples, objective=softmax),) if has_softmax else (),

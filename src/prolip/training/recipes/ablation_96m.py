@@ -59,7 +59,7 @@ def recipe(row: Row = "prolip", variant: Variant = "paper") -> TrainConfig:
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
-    return apply_variant(paper, variant)
+    return apply_variant(paper, variant, paper.out)
 
 
 def _make_model_spec(row: Row) -> ModelSpec:

@@ -29,5 +29,5 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
     """
     short = b16_1_28b.recipe()
     objective = replace(short.objective, c=1000.0, eps=-20.0)
-    paper = replace(short, out="runs/b16_12_8b", samples=12_800_000_000, objective=objective)
-    return apply_variant(paper, variant)
+    paper = replace(short, samples=12_800_000_000, objective=objective)
+    return apply_variant(paper, variant, "runs/b16_12_8b")

@@ -28,7 +28,6 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
     """
     paper = TrainConfig(
-        out="runs/b16_1_28b",
         samples=1_280_000_000,
         batch_size=16_384,
         model=ModelSpec(
@@ -40,4 +39,4 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
-    return apply_variant(paper, variant)
+    return apply_variant(paper, variant, "runs/b16_1_28b")

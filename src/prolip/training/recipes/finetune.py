@@ -58,4 +58,4 @@ def recipe(
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
-    return apply_variant(paper, variant)
+    return apply_variant(paper, variant, paper.out)

@@ -32,7 +32,6 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
     """
     paper = TrainConfig(
-        out="runs/long",
         samples=10_000_000,
         batch_size=256 * 32,
         model=ModelSpec(
@@ -42,4 +41,4 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         optimizer=OptimizerConfig(lr=1e-6, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.01, warmup_steps=200),
         parallel=ParallelConfig(precision="bfloat16"),
     )
-    return apply_variant(paper, variant, is_trained=True)
+    return apply_variant(paper, variant, "runs/long", is_trained=True)

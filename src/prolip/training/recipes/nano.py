@@ -26,7 +26,6 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
     """
     paper = TrainConfig(
-        out="runs/nano",
         samples=640,
         batch_size=32,
         model=ModelSpec(size="nano", tokenizer="scenes"),
@@ -35,4 +34,4 @@ def recipe(variant: Variant = "paper") -> TrainConfig:
         checkpoint=CheckpointConfig(every_steps=5),
         held_out=HeldOutConfig(source="scenes:simple,size=32,length=64,seed=1", samples=64, every_steps=10),
     )
-    return apply_variant(paper, variant)
+    return apply_variant(paper, variant, "runs/nano")
