@@ -46,6 +46,28 @@ def test_derivative_equals_ratio_of_bessel_functions(dim):
 
 
 @pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("nats", [1e-3, 0.5, 5.0, 10.0, 12.0])
+def test_find_concentration_solves_the_pmi_of_equal_means(dim, nats):
+    """By scipy's Bessel functions: F(2 k) - 2 F(k) is the PMI; for small ones k is sqrt(D PMI)."""
+    if nats > 6 * (dim - 1):  # on a circle, 10 nats need a kappa beyond MAX_KAPPA
+        with pytest.raises(ValueError, match=f"PMI of {nats}"):
+            vmf.find_concentration(nats, dim)
+        return
+    kappa = vmf.find_concentration(nats, dim)
+    parts = [log_partition_by_scipy(k, dim) for k in (2 * kappa, kappa)]
+    if None not in parts:
+        assert parts[0] - 2 * parts[1] == pytest.approx(nats, rel=1e-6, abs=1e-9)
+    if nats < 0.01 * dim:
+        assert kappa == pytest.approx(math.sqrt(dim * nats), rel=0.02)
+
+
+@pytest.mark.parametrize("nats", [0.0, -1.0, math.nan, 1e6])
+def test_find_concentration_needs_a_positive_pmi(nats):
+    with pytest.raises(ValueError, match="no concentration"):
+        vmf.find_concentration(nats, 64)
+
+
+@pytest.mark.parametrize("dim", DIMS)
 def test_float32_is_within_three_roundings_of_float64(dim):
     kappa = torch.logspace(-3, 6, 200)
     for single, double in zip(

@@ -62,6 +62,13 @@ def test_the_start_of_every_contrastive_term_is_quiet():
         assert Diagnostics().check({"scale": scale, "logit_bias": bias}) == []
 
 
+def test_scale_of_a_likelihood_has_no_limit():
+    """e^tau is small where traces are: 0.09 in the miniature."""
+    alarms = Diagnostics(has_likelihood=True)
+    assert [alarms.check({"scale": 0.09, "logit_bias": -30.0}) for _ in range(30)] == [[]] * 30
+    assert alarms.check({"scale": 0.09, "text/log_var": -21.0}) != []
+
+
 def test_a_gradient_is_compared_with_the_median_before_it():
     norms = [float(n) for n in range(1, 11)]  # median 5.5
     assert looks(Diagnostics(), "grad_norm", *norms, 550.0)[-1] == []

@@ -45,6 +45,40 @@ def test_convert_to_probabilistic_reports_tensors(tmp_path, capsys):
     assert model.origin["format"] == "open_clip"
 
 
+def test_convert_to_likelihood_has_the_means_of_the_probabilistic_model(tmp_path):
+    for target in ("probabilistic", "likelihood"):
+        convert(SIGLIP, tmp_path / target, "--to", target, "--seed", 3)
+    paper, ours = (prolip.load(tmp_path / target, device="cpu") for target in ("probabilistic", "likelihood"))
+    assert (paper.config.contrastive_loss, ours.config.contrastive_loss) == ("sigmoid", "likelihood")
+    assert (paper.config.image.isotropic, ours.config.image.isotropic) == (False, True)
+    size = ours.config.image.preprocessing.size
+    pixels = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(paper.encode_image(pixels).mean, ours.encode_image(pixels).mean)
+
+
+def test_convert_resizes_an_isotropic_model_which_keeps_its_width(tmp_path):
+    """The patches' positions change, and nothing of the heads: a model with constant widths has them at any size."""
+    convert(SIGLIP, tmp_path / "likelihood", "--to", "likelihood")
+    convert(tmp_path / "likelihood", tmp_path / "larger", "--image-size", 64)
+    small, large = (prolip.load(tmp_path / name, device="cpu") for name in ("likelihood", "larger"))
+    assert (small.config.init, small.config.gamma) == (large.config.init, large.config.gamma)
+    assert large.config.image.preprocessing.size == 64
+    size = small.config.image.preprocessing.size
+    with torch.no_grad():
+        before = small.encode_image(torch.zeros(1, 3, size, size))
+        after = large.encode_image(torch.zeros(1, 3, 64, 64))
+    assert torch.equal(before.uncertainty, after.uncertainty)
+
+
+def test_convert_refuses_an_isotropic_model_as_release(tmp_path, capsys):
+    convert(SIGLIP, tmp_path / "likelihood", "--to", "likelihood")
+    with pytest.raises(SystemExit):
+        convert(tmp_path / "likelihood", tmp_path / "release", "--to", "release")
+    assert "The release can't represent this model" in capsys.readouterr().err
+    assert not (tmp_path / "release").exists()
+
+
 def test_convert_prints_json(tmp_path, capsys):
     convert(LONG, tmp_path / "new", "--context-length", 300, "--json")
     content = json.loads(capsys.readouterr().out)

@@ -11,7 +11,7 @@ from prolip.losses.contrastive import ppcl
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.weights.load import open_model
-from prolip.weights.make_probabilistic import make_probabilistic
+from prolip.weights.make_probabilistic import LIKELIHOOD_HEADS, NewHeads, make_probabilistic
 from tests.golden import FIXTURES
 
 NEW = {
@@ -175,3 +175,51 @@ def test_it_can_be_saved_and_loaded(pair, tmp_path):
     other = prolip.load(new.save_pretrained(tmp_path), device="cpu")
     assert other.config == new.config
     assert torch.equal(other.image.positions, new.image.positions)
+
+
+# -- one width per sample, and the likelihood --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+@torch.no_grad()
+def test_likelihood_heads_start_with_the_means_of_the_papers_heads(kind):
+    golden = FIXTURES / "open_clip" / kind
+    old, io = open_model(golden).model, load_file(golden / "io.safetensors")
+    diagonal, one_width, likelihood = (
+        make_probabilistic(old, torch.Generator().manual_seed(4), heads)[0](io["pixels"], io["ids"])
+        for heads in (None, NewHeads(isotropic=True), LIKELIHOOD_HEADS)
+    )
+    for a, b, c in zip(diagonal, one_width, likelihood, strict=True):
+        assert torch.equal(a.mean, b.mean)
+        assert torch.equal(a.mean, c.mean)
+        assert not torch.equal(a.log_var, c.log_var)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+@torch.no_grad()
+def test_likelihood_model_of_a_trained_one_starts_where_its_formula_says(kind, generator):
+    """One log-variance, a trace of 0.26, and a perfect match of probability one half."""
+    golden = FIXTURES / "open_clip" / kind
+    new, account = make_probabilistic(open_model(golden).model, generator, LIKELIHOOD_HEADS)
+    assert new.config.contrastive_loss == "likelihood"
+    assert {"logit_scale", "logit_bias"} <= set(account.initialized)
+    assert new.image.log_var.out_features == new.text.log_var.out_features == 1
+    images, _ = new(load_file(golden / "io.safetensors")["pixels"])
+    torch.testing.assert_close(images.uncertainty, torch.full((len(images),), 0.26), rtol=1e-5, atol=0)
+    half = torch.full((len(images),), 0.5)
+    torch.testing.assert_close(new.match_probability(images, images), half, rtol=0, atol=1e-3)
+
+
+def test_temperature_of_siglip_is_kept_for_sigmoids_alone(generator):
+    """The unit of a likelihood's scale is another."""
+    old = open_model(FIXTURES / "open_clip" / "siglip").model
+    kept, _ = make_probabilistic(old, generator, NewHeads(isotropic=True))
+    new, account = make_probabilistic(old, generator, LIKELIHOOD_HEADS)
+    assert torch.equal(kept.logit_scale, old.logit_scale)
+    assert not torch.equal(new.logit_scale, old.logit_scale)
+    assert {"logit_scale", "logit_bias"} <= set(dict(account.unused))
+
+
+def test_new_heads_have_no_softmax():
+    with pytest.raises(ValueError, match='"sigmoid" or "likelihood"'):
+        NewHeads(contrastive_loss="softmax")

@@ -117,6 +117,34 @@ def concentration(trace: Tensor, log_scale: Tensor, gamma: float) -> Tensor:
     return (log_scale - gamma * trace.log()).clamp_max(math.log(MAX_KAPPA)).exp()
 
 
+def find_concentration(pmi_of_match: float, dim: int) -> float:
+    """The concentration kappa at which two posteriors of the same direction have a given PMI: F(2 kappa) - 2 F(kappa).
+
+    For small kappa, F is kappa^2 / (2 D), and the PMI kappa^2 / D: kappa is about sqrt(D PMI).
+
+    Args:
+        pmi_of_match: In nats, above 0.
+        dim: D, at least 2.
+
+    Returns:
+        kappa, to rounding error; at most MAX_KAPPA.
+
+    Raises:
+        ValueError: The PMI is not positive, or needs a larger kappa.
+    """
+    low, high = (torch.tensor(math.log(kappa), dtype=torch.float64) for kappa in (1e-12, MAX_KAPPA))
+    one = torch.ones((), dtype=torch.float64)
+    if not 0.0 < pmi_of_match <= float(pmi(one, high.exp(), high.exp(), dim)):
+        raise ValueError(
+            f"no concentration up to {MAX_KAPPA:g} has a PMI of {pmi_of_match} in {dim} dimensions"
+        )
+    for _ in range(64):  # halving: the PMI rises with kappa
+        middle = (low + high) / 2
+        is_above = float(pmi(one, middle.exp(), middle.exp(), dim)) > pmi_of_match
+        low, high = (low, middle) if is_above else (middle, high)
+    return math.exp(float(high))
+
+
 class _LogPartition(torch.autograd.Function):
     """F, with A as its derivative."""
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from prolip.checks import require_positive, require_positive_int
 from prolip.configs import build_dataclass, require_field_types
 from prolip.losses.vmf_likelihood import GAMMA
+from prolip.measures.vmf import find_concentration
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import TokenizerConfig
 
@@ -24,6 +25,11 @@ blocks; or a linear map of the projected mean before its normalization (text tow
 ContrastiveLoss = Literal["sigmoid", "softmax", "likelihood"]
 """The loss that gave a model its logits: sigmoids on distances (ProLIP, SigLIP), a softmax over a batch (CLIP), or the
 likelihood of von Mises-Fisher posteriors (ours, docs/likelihood.md)."""
+
+
+INITIAL_TRACE = 0.26
+"""Initial trace of a new model with one log-variance per sample, in any dimension: that of the miniature, in which the
+likelihood was tried (a log-variance of -5.5 in 64 dimensions)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +196,40 @@ class InitConfig:
         ):
             raise ValueError(f"scale must be positive, logit_bias and log_var finite: {self}")
 
+    def fit_to(self, dim: int, *, isotropic: bool, contrastive_loss: ContrastiveLoss) -> InitConfig:
+        """A copy whose log-variance and scale fit the dimension, for one width per sample and for the likelihood.
+
+        One width per sample: the trace D exp(log_var) starts at `INITIAL_TRACE`. It is the trace that adds to squared
+        distances of means, so it must not grow with D.
+
+        Likelihood: kappa starts where a perfect match, a pair with equal means, has the logit 0, as PPCL starts with
+        scale 10 and bias -10. The logit is F(r) - 2 F(kappa) + b, and r is 2 kappa for equal means and sqrt(2) kappa
+        for orthogonal ones. With F(kappa) = kappa^2 / (2 D) + ..., which holds for small kappa, the logits are
+        kappa^2 / D + b and b: so kappa is about sqrt(-b D), and the logits of pairs at random are near b = -ln(batch
+        size), their value if nothing is known. A fixed kappa would not do: kappa = 10, the scale of PPCL, gives a
+        spread of 1.5 nats in 64 dimensions and of 0.13 in 768. The miniature's 20 in 64 dimensions, for batches of 128,
+        is this value.
+
+        Args:
+            dim: D.
+            isotropic: Whether the model has one log-variance per sample.
+            contrastive_loss: The loss of the model.
+
+        Returns:
+            The copy; the logit bias is unchanged.
+
+        Raises:
+            ValueError: The loss is the likelihood, and the logit bias is not below 0.
+        """
+        log_var = math.log(INITIAL_TRACE / dim) if isotropic else self.log_var
+        if contrastive_loss != "likelihood":
+            return replace(self, log_var=log_var)
+        if self.logit_bias >= 0:
+            raise ValueError(
+                f"the initial logit bias of a likelihood must be below 0, not {self.logit_bias}: -ln(batch size)"
+            )
+        return replace(self, log_var=log_var, scale=find_concentration(-self.logit_bias, dim))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -241,6 +281,15 @@ class ModelConfig:
     def deterministic(self) -> bool:
         """Whether neither tower has a variance: CLIP, SigLIP."""
         return self.image.uncertainty == self.text.uncertainty == "none"
+
+    def compute_logit_scale(self, scale: float) -> float:
+        """The parameter logit_scale of a scale as `InitConfig` defines it: ln(scale), or tau of a likelihood model.
+
+        tau is such that kappa = e^tau tr^-gamma is `scale` at the initial log-variances, tr = D exp(log_var).
+        """
+        if self.contrastive_loss != "likelihood":
+            return math.log(scale)
+        return math.log(scale) + self.gamma * (math.log(self.embed_dim) + self.init.log_var)
 
     def with_uncertainty(self, uncertainty: Uncertainty, *, isotropic: bool = False) -> ModelConfig:
         """A copy of the config with another source of log-variances, or another number of them, in both towers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -182,17 +181,10 @@ class ProLIP(nn.Module):
         if self.config.image.uncertainty == "multihead":
             init_log_var_head(self.log_var, init.log_var, generator)
         with torch.no_grad():
-            self.logit_scale.fill_(self._compute_initial_logit_scale())
+            self.logit_scale.fill_(self.config.compute_logit_scale(init.scale))
             if self.logit_bias is not None:
                 self.logit_bias.fill_(init.logit_bias)
         return self
-
-    def _compute_initial_logit_scale(self) -> float:
-        """ln of the initial scale; of a likelihood model, tau such that kappa = scale at the initial log-variances."""
-        init = self.config.init
-        if self.config.contrastive_loss != "likelihood":
-            return math.log(init.scale)
-        return math.log(init.scale) + self.config.gamma * (math.log(self.config.embed_dim) + init.log_var)
 
     # -- encoding ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from prolip.configs import build_dataclass, require_field_types
 from prolip.data.batch import CaptionChoice
 from prolip.losses.contrastive import MAX_LOGIT_SCALE
 from prolip.losses.objective import Objective
+from prolip.measures.vmf import MAX_KAPPA
 from prolip.model.config import ContrastiveLoss, Uncertainty
 from prolip.preprocessing.augmentation import Augmentation
 from prolip.preprocessing.images import MAX_PIXELS
@@ -41,23 +42,27 @@ class ModelSpec:
     size: str = "ViT-B-16-768"
     """A named size (docs/models.md). Ignored if `pretrained` is set."""
     pretrained: str | None = None
-    """A folder or hub id to fine-tune. CLIP and SigLIP are made probabilistic. None: new weights."""
+    """A folder or hub id to fine-tune. CLIP and SigLIP are made probabilistic: `isotropic`, `contrastive_loss` (sigmoid
+    or likelihood) and `init_log_var` apply to what they are given. None: new weights."""
     tokenizer: str | None = None
     """A folder, file or hub id with a tokenizer, or "scenes". None: the tokenizer of `pretrained`."""
     uncertainty: Uncertainty = "token"
     """New weights only. Source of log-variances: token ([UNC]), multihead (PCME++), none (deterministic)."""
     isotropic: bool = False
-    """New weights only. One log-variance per sample instead of one per dimension."""
+    """One log-variance per sample instead of one per dimension. A pretrained model that has variances keeps its own."""
     contrastive_loss: ContrastiveLoss = "sigmoid"
-    """New weights only. sigmoid: logit scale and bias; softmax (CLIP alone): logit scale without bias; likelihood:
-    match probabilities are those of the vMF likelihood (docs/likelihood.md)."""
+    """sigmoid: logit scale and bias; softmax (CLIP alone, new weights only): logit scale without bias; likelihood:
+    match probabilities are those of the vMF likelihood (docs/likelihood.md). A pretrained model that has variances
+    keeps its own."""
     init_scale: float | None = None
-    """Initial logit scale (not its logarithm), from 1 to 100; for contrastive_loss likelihood the initial concentration
-    kappa. None: the size's default (10 in the paper), or the pretrained value."""
+    """Initial logit scale (not its logarithm), from 1 to 100. None: the size's default (10 in the paper), or the
+    pretrained value. For contrastive_loss likelihood the initial concentration kappa; None: that at which equal means
+    match with a probability of one half."""
     init_logit_bias: float | None = None
     """Initial logit bias. None: the size's default (-10 in the paper), or the pretrained value."""
     init_log_var: float | None = None
-    """New weights only. Initial log-variance. None: the size's default."""
+    """Initial log-variance of new heads. None: the size's default (-10 in the paper); with `isotropic` a trace of
+    0.26 in any dimension."""
     image_size: int | None = None
     """Image height and width in pixels, a multiple of the patch size. None: that of the size or of `pretrained`.
     Another value resizes the position embeddings."""
@@ -68,11 +73,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
-        if self.init_scale is not None and not 1 <= self.init_scale <= MAX_SCALE:
-            raise ValueError(
-                f"init_scale must be from 1 to {MAX_SCALE}, the range that training clamps the scale to, "
-                f"not {self.init_scale}"
-            )
+        self._require_scale_in_range()
         if self.init_logit_bias is not None and not math.isfinite(self.init_logit_bias):
             raise ValueError(f"init_logit_bias must be finite, not {self.init_logit_bias}")
         if self.init_log_var is not None and not -40 <= self.init_log_var <= 10:
@@ -82,6 +83,21 @@ class ModelSpec:
                 require_positive_int(getattr(self, name), name, maximum=2**14)
         if self.pretrained is None and self.context_length is not None:
             raise ValueError("context_length can only be set with `pretrained`: a named size has its own")
+
+    def _require_scale_in_range(self) -> None:
+        """Raise a ValueError if training would clamp the initial scale; a concentration has a larger range."""
+        if self.init_scale is None:
+            return
+        if self.contrastive_loss == "likelihood":
+            if not 0 < self.init_scale <= MAX_KAPPA:
+                raise ValueError(
+                    f"init_scale, a concentration, must be above 0 and at most {MAX_KAPPA:g}, not {self.init_scale}"
+                )
+        elif not 1 <= self.init_scale <= MAX_SCALE:
+            raise ValueError(
+                f"init_scale must be from 1 to {MAX_SCALE}, the range that training clamps the scale to, "
+                f"not {self.init_scale}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

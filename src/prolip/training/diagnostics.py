@@ -39,9 +39,14 @@ class Diagnostics:
 
     Its state is a function of the values it has checked. So a resumed run that first replays its metrics file gives the
     same warnings as a run that was never interrupted.
+
+    Args:
+        has_likelihood: Whether the model's scale is e^tau of a likelihood: it is not clamped and no factor of logits.
+            Then neither it nor the bias is compared with those of distances.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_likelihood: bool = False) -> None:
+        self._has_likelihood = has_likelihood
         self._normal_checks: dict[str, int] = {}  # by reported kind: normal checks since then, in a row
         self._at_limit = {"largest scale": 0, "smallest scale": 0}  # checks in a row at this limit
         self._norms: deque[float] = deque(maxlen=MAX_NORMS)
@@ -81,7 +86,7 @@ class Diagnostics:
         """Check finite metrics, by name; yields a finding for each kind of problem whose metrics are there."""
         for modality in ("image", "text"):
             yield from _check_variances(modality, values)
-        if "scale" in values:
+        if "scale" in values and not self._has_likelihood:
             yield from self._check_scale(values["scale"])
             if "logit_bias" in values:
                 yield from _check_bias(values["scale"], values["logit_bias"])

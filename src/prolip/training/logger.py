@@ -91,7 +91,7 @@ class TrainLogger:
     ) -> None:  # fmt: skip
         self._config, self._module, self._monitor = config, module, monitor
         self._writer, self._display, self._device, self._evaluate = writer, display, device, evaluate
-        self._diagnostics = Diagnostics()
+        self._diagnostics = Diagnostics(has_likelihood=module.model.config.contrastive_loss == "likelihood")
         if writer is not None:  # a resumed run replays its metrics, so that it doesn't repeat its warnings
             for line in read_metrics(writer.folder):
                 self._diagnostics.check(line)

@@ -11,7 +11,7 @@ import torch
 
 from prolip.data.open import GENERATORS, make_generated_tokenizer
 from prolip.files import read_json
-from prolip.model.config import ImageConfig, ModelConfig
+from prolip.model.config import ImageConfig, InitConfig, ModelConfig
 from prolip.model.folder import CONFIG_FILE, is_prolip_config
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resize_model
@@ -22,7 +22,7 @@ from prolip.training.config import ModelSpec
 from prolip.training.run_folder import CHECKPOINTS, MODEL, is_run
 from prolip.weights import hub
 from prolip.weights.load import open_model
-from prolip.weights.make_probabilistic import make_probabilistic
+from prolip.weights.make_probabilistic import NewHeads, make_probabilistic
 
 PAD_TOKENS = ("[PAD]", "<pad>")
 """Usual names of the padding token, for tokenizers that don't name theirs."""
@@ -77,10 +77,7 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
         raise ValueError(
             "model.init_logit_bias can't be set with model.contrastive_loss softmax, which has no bias: remove it"
         )
-    init = config.init
-    init = init if spec.init_scale is None else replace(init, scale=spec.init_scale)
-    init = init if spec.init_logit_bias is None else replace(init, logit_bias=spec.init_logit_bias)
-    init = init if spec.init_log_var is None else replace(init, log_var=spec.init_log_var)
+    init = _make_init(spec, config.init, config.embed_dim)
     image = config.image
     if spec.image_size is not None:
         _require_whole_patches(spec.image_size, image)
@@ -88,19 +85,30 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
     return replace(config, image=image, contrastive_loss=spec.contrastive_loss, init=init)
 
 
+def _make_init(spec: ModelSpec, default: InitConfig, dim: int) -> InitConfig:
+    """The initial values of the spec; where it has none, `default` as it fits the model's widths and loss."""
+    init = default if spec.init_logit_bias is None else replace(default, logit_bias=spec.init_logit_bias)
+    init = init.fit_to(dim, isotropic=spec.isotropic, contrastive_loss=spec.contrastive_loss)
+    init = init if spec.init_scale is None else replace(init, scale=spec.init_scale)
+    return init if spec.init_log_var is None else replace(init, log_var=spec.init_log_var)
+
+
 def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Generator) -> ProLIP:
     """A pretrained model, made probabilistic if it has no variances, resized, and with the spec's scale and bias.
 
     Args:
-        spec: The changes; options that are for new weights only must have their defaults.
+        spec: The changes; options that don't fit the model must have their defaults.
         pretrained: A folder or hub id, or the folder of a finished run.
         generator: For weights that the pretrained model lacks.
 
     Raises:
         ValueError: An option is for new weights only, or the model can't be loaded or has no tokenizer.
     """
-    for name, default in (("uncertainty", "token"), ("contrastive_loss", "sigmoid")):
-        if getattr(spec, name) != default:
+    for name, is_set in (
+        ("uncertainty", spec.uncertainty != "token"),
+        ("contrastive_loss", spec.contrastive_loss == "softmax"),
+    ):
+        if is_set:
             raise ValueError(
                 f"model.{name} applies to new weights only: a pretrained model has its own; remove it"
             )
@@ -115,11 +123,30 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
             f"{pretrained} has no tokenizer{reason}: set --model.tokenizer to a folder, a tokenizer.json or a hub id"
         )
     if model.config.deterministic:
-        model, _ = make_probabilistic(model, generator)
+        init = _make_init(spec, model.config.init, model.config.embed_dim)
+        heads = NewHeads(isotropic=spec.isotropic, contrastive_loss=spec.contrastive_loss, init=init)
+        model, _ = make_probabilistic(model, generator, heads)
+    else:
+        _require_trained_heads(spec, model.config)
     if spec.image_size is not None:
         _require_whole_patches(spec.image_size, model.config.image)
     model = resize_model(model, image_size=spec.image_size, context_length=spec.context_length)
     return _set_temperature(model, spec)
+
+
+def _require_trained_heads(spec: ModelSpec, config: ModelConfig) -> None:
+    """Raise a ValueError if the spec asks for other log-variances, or another loss, than a pretrained model has."""
+    is_isotropic = config.image.isotropic and config.text.isotropic
+    for name, is_impossible in (
+        ("isotropic", spec.isotropic and not is_isotropic),
+        ("contrastive_loss", spec.contrastive_loss == "likelihood" != config.contrastive_loss),
+        ("init_log_var", spec.init_log_var is not None),
+    ):
+        if is_impossible:
+            raise ValueError(
+                f"model.{name} {getattr(spec, name)} can't be set: {spec.pretrained} has trained log-variances of its "
+                "own. Remove it, or start from CLIP, SigLIP or new weights"
+            )
 
 
 def _find_model_folder(path: str) -> str:
@@ -160,7 +187,7 @@ def _set_temperature(model: ProLIP, spec: ModelSpec) -> ProLIP:
         ValueError: The spec has a bias, and the model has none.
     """
     if spec.init_scale is not None:
-        model.logit_scale.fill_(spec.init_scale).log_()
+        model.logit_scale.fill_(model.config.compute_logit_scale(spec.init_scale))
     if spec.init_logit_bias is not None:
         if model.logit_bias is None:
             raise ValueError(

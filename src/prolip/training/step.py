@@ -24,14 +24,13 @@ from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
 from prolip.losses.vmf_likelihood import LikelihoodTemperature
+from prolip.measures.vmf import find_concentration
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 from prolip.training.masked_views import MaskedViews
 
 AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", "nll")
 """Attributes of `TrainModule` that hold logit scales and biases which are not the model's."""
-LIKELIHOOD_KAPPA = 2.5
-"""Initial concentration of a likelihood, divided by sqrt(D): F(kappa) is then about 3 nats in any dimension."""
 
 
 class MicroBatch(NamedTuple):
@@ -152,13 +151,14 @@ class TrainModule(nn.Module):
     def _choose_initial_temperatures(self, objectives: Sequence[Objective]) -> dict[str, tuple[float, float]]:
         """Initial (logit_scale, logit_bias) of the terms that need parameters of their own, by name.
 
-        Those of widths fit the initial trace D exp(log_var) of a new model: then kappa is LIKELIHOOD_KAPPA sqrt(D), and
-        the variance of NLL that of means at random, |mu_i - mu_j|^2 = 2.
+        Those of widths fit the initial trace D exp(log_var) of a new model: then kappa is that of a new likelihood
+        model (`InitConfig.fit_to`), and the variance of NLL that of means at random, |mu_i - mu_j|^2 = 2.
         """
         config = self.model.config
         is_likelihood = config.contrastive_loss == "likelihood"
         log_trace = math.log(config.embed_dim) + config.init.log_var
-        log_kappa = math.log(LIKELIHOOD_KAPPA * config.embed_dim**0.5)
+        likelihood_bias = INITIAL_TEMPERATURES["likelihood"][1]
+        log_kappa = math.log(find_concentration(-likelihood_bias, config.embed_dim))
         candidates = {
             "pml": (_log_scale("pml"), any(objective.pml for objective in objectives)),
             "distance": (
@@ -166,7 +166,7 @@ class TrainModule(nn.Module):
                 is_likelihood and any(o.ppcl or o.siglip or o.clip for o in objectives),
             ),
             "likelihood": (
-                (log_kappa + config.gamma * log_trace, INITIAL_TEMPERATURES["likelihood"][1]),
+                (log_kappa + config.gamma * log_trace, likelihood_bias),
                 not is_likelihood and any(objective.likelihood for objective in objectives),
             ),
             "nll": ((math.log(2) - log_trace, 0.0), any(objective.nll for objective in objectives)),

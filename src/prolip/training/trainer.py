@@ -446,7 +446,7 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
         require_mask_token(config.masking, model.config.text.tokenizer)
     if not model.config.deterministic:
         return
-    probabilistic_terms = ("ppcl", "pml", "inclusion", "masked", "vib")
+    probabilistic_terms = ("ppcl", "pml", "likelihood", "nll", "inclusion", "masked", "vib")
     used = [name for name in probabilistic_terms if any(getattr(objective, name) for objective in objectives)]
     if used:
         raise ValueError(

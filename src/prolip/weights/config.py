@@ -16,7 +16,8 @@ class ConvertConfig:
 
     to: ConvertTarget = "folder"
     """folder: prolip's format, the same forward pass. probabilistic: CLIP or SigLIP with [CLS], [UNC] and log-variances
-    added, for fine-tuning. release: the format of the ProLIP release. onnx: both towers as ONNX graphs (extra onnx)."""
+    added, for fine-tuning. likelihood: the same with one log-variance per sample, for the likelihood (ours). release:
+    the format of the ProLIP release. onnx: both towers as ONNX graphs (extra onnx)."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     model_config: Path | None = None

@@ -17,7 +17,7 @@ from prolip.weights.config import ConvertConfig
 from prolip.weights.formats import release
 from prolip.weights.formats.rules import LoadingReport
 from prolip.weights.load import open_model
-from prolip.weights.make_probabilistic import make_probabilistic
+from prolip.weights.make_probabilistic import LIKELIHOOD_HEADS, NewHeads, make_probabilistic
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,10 @@ def convert(model: str | Path, out: str | Path, config: ConvertConfig) -> Conver
     )
     converted = resize_model(loaded.model, image_size=config.image_size, context_length=config.context_length)
     report = replace(loaded.report, resized=_list_resized(loaded.model, converted))
-    if config.to == "probabilistic":
-        converted, new_report = make_probabilistic(converted, torch.Generator().manual_seed(config.seed))
+    if config.to in ("probabilistic", "likelihood"):
+        heads = LIKELIHOOD_HEADS if config.to == "likelihood" else NewHeads()
+        generator = torch.Generator().manual_seed(config.seed)
+        converted, new_report = make_probabilistic(converted, generator, heads)
         report = replace(new_report, resized=report.resized, unused=(*report.unused, *new_report.unused))
     differences: dict[str, float] = {}
     if config.to == "release":

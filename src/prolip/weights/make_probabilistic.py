@@ -3,28 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from prolip.model.config import ModelConfig, TextConfig
+from prolip.model.config import ContrastiveLoss, InitConfig, ModelConfig, TextConfig
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer, add_mask_token
 from prolip.weights.formats.rules import LoadingReport
 
+TEMPERATURE = ("logit_scale", "logit_bias")
+"""Parameters whose unit is that of a loss."""
 
-def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLIP, LoadingReport]:
+
+@dataclass(frozen=True, kw_only=True)
+class NewHeads:
+    """What a deterministic model is given. The defaults are the paper's.
+
+    Attributes:
+        isotropic: One log-variance per sample instead of one per dimension.
+        contrastive_loss: "sigmoid" (PPCL) or "likelihood" (docs/likelihood.md).
+        init: Initial values of what is new; None: those of the model's config, as `InitConfig.fit_to` fits them.
+    """
+
+    isotropic: bool = False
+    contrastive_loss: ContrastiveLoss = "sigmoid"
+    init: InitConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a softmax, whose model has no match probability."""
+        if self.contrastive_loss == "softmax":
+            raise ValueError('a probabilistic model has the contrastive_loss "sigmoid" or "likelihood"')
+
+
+LIKELIHOOD_HEADS = NewHeads(isotropic=True, contrastive_loss="likelihood")
+"""What a model of the likelihood has: one log-variance per sample, and concentrations."""
+
+
+def make_probabilistic(
+    model: ProLIP, generator: torch.Generator, heads: NewHeads | None = None
+) -> tuple[ProLIP, LoadingReport]:
     """Make a model with uncertainty from a deterministic one, which is not changed.
 
     Image tower: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped); [UNC] is new; the last norm
     is kept. Text tower: the causal mask is dropped; [UNC] and [CLS] are appended to the tokens, and [CLS] starts as the
     embedding of the end token. Padding stays attended in SigLIP and becomes masked in CLIP. logit_scale and logit_bias
-    are kept if they were trained for sigmoids, and newly initialized otherwise.
+    are kept if they were trained for the same loss, sigmoids, and newly initialized otherwise. The means don't depend
+    on `heads`: models of PPCL and of the likelihood that are made with the same seed start with the same means.
 
     Args:
         model: A deterministic model, of CLIP or SigLIP.
         generator: Generator of the new weights.
+        heads: What the model is given; None: as in the paper.
 
     Returns:
         The new model, and a report of which tensors were loaded, newly initialized and unused.
@@ -37,20 +68,18 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
             "This model already has uncertainty; only a deterministic model can be made probabilistic."
         )
     tokenizer = None if model.tokenizer is None else add_mask_token(model.tokenizer)
-    config = make_probabilistic_config(model.config, tokenizer)
+    config = make_probabilistic_config(model.config, tokenizer, heads or NewHeads())
     trained = {name: value.clone() for name, value in model.state_dict().items()}
-    initialized = {
-        name: value.to(model.dtype)
-        for name, value in ProLIP(config).init_weights(generator).state_dict().items()
-    }
+    initialized = {name: value.to(model.dtype) for name, value in _init_weights(config, generator).items()}
     extended = _extend_trained_tensors(model.config, trained, initialized)
     copied = {
         name: value
         for name, value in trained.items()
         if name in initialized and initialized[name].shape == value.shape
     }
-    if model.config.contrastive_loss == "softmax":
-        del copied["logit_scale"]  # a scale of 100, common for a softmax, would saturate sigmoids
+    if model.config.contrastive_loss != config.contrastive_loss:
+        # a scale of 100, common for a softmax, would saturate sigmoids; a likelihood has another unit
+        copied = {name: value for name, value in copied.items() if name not in TEMPERATURE}
     result = ProLIP.from_tensors(config, {**initialized, **copied, **extended}, "the probabilistic model")
     result.origin, result.tokenizer_error = dict(model.origin), model.tokenizer_error
     if tokenizer is not None:
@@ -58,19 +87,41 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     return result, _make_report(trained, initialized, {*copied, *extended})
 
 
-def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> ModelConfig:
+def make_probabilistic_config(
+    config: ModelConfig, tokenizer: Tokenizer | None, heads: NewHeads
+) -> ModelConfig:
     """The config of the probabilistic model that `make_probabilistic` makes.
 
     Args:
         config: Config of the deterministic model.
         tokenizer: Its tokenizer with a mask token, whose ids are used; None: the token ids of `config` stay.
+        heads: What the model is given.
 
     Returns:
         The config of the new model.
     """
-    image = replace(config.image, pooling="class", uncertainty="token", projection=True)
+    image = replace(config.image, pooling="class", projection=True)
     text = _make_probabilistic_text_config(config.text, tokenizer)
-    return replace(config, image=image, text=text, contrastive_loss="sigmoid")
+    loss, isotropic = heads.contrastive_loss, heads.isotropic
+    init = heads.init or config.init.fit_to(config.embed_dim, isotropic=isotropic, contrastive_loss=loss)
+    towers = replace(config, image=image, text=text).with_uncertainty("token", isotropic=isotropic)
+    return replace(towers, contrastive_loss=loss, init=init)
+
+
+def _init_weights(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
+    """New tensors by name; [CLS], [UNC] and positions are the same whether there is one log-variance or D of them.
+
+    A head of one number draws nothing, which would shift all later draws. So these are taken from the draws of a model
+    with D log-variances.
+    """
+    diagonal = ProLIP(config.with_uncertainty("token")).init_weights(generator).state_dict()
+    if not config.image.isotropic:
+        return diagonal
+    tensors = ProLIP(config).init_weights(generator).state_dict()
+    return {
+        name: diagonal[name] if diagonal[name].shape == value.shape else value
+        for name, value in tensors.items()
+    }
 
 
 def _make_probabilistic_text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
@@ -84,9 +135,7 @@ def _make_probabilistic_text_config(text: TextConfig, tokenizer: Tokenizer | Non
         # padding with the end token: 0, open_clip's choice, is also a word ("!") and would be masked as one
         tokenizer_config = replace(tokenizer_config, pad_id=tokenizer_config.end_id)
         padding = "masked"
-    return replace(
-        text, tokenizer=tokenizer_config, pooling="class", causal=False, padding=padding, uncertainty="token"
-    )
+    return replace(text, tokenizer=tokenizer_config, pooling="class", causal=False, padding=padding)
 
 
 def _extend_trained_tensors(
@@ -143,7 +192,7 @@ def _make_report(trained: dict[str, Tensor], initialized: dict[str, Tensor], use
     """
     reasons: dict[str, Callable[[str], bool]] = {
         "attention pooling, which [CLS] replaces": lambda name: name.startswith("image.pool."),
-        "trained for a softmax: the scale starts at that of sigmoids": lambda name: name == "logit_scale",
+        "trained for another loss: scale and bias are new": lambda name: name in TEMPERATURE,
     }
     unused = {
         name: next((reason for reason, applies in reasons.items() if applies(name)), None)

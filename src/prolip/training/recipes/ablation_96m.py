@@ -21,6 +21,10 @@ What the paper doesn't say, and what is taken here. Batch 4096: with 16384 the r
 warm-up. Warm-up: the 10,000 steps of all its other runs, 43 % of the 23,437 steps here. VIB: in all rows with
 variances, for PCME++ has it, too. eps -20 and c 1000 ("if not specified"). PML and CLIP have a scale each, which start
 where PCME++ and CLIP start.
+
+--variant likelihood (its control ppcl-matched; nll) is ours, not the paper's, and was not run at this size. It changes
+the rows with PPCL, so that --row ppcl --variant likelihood is the likelihood without inclusion terms: see
+prolip.training.variants and docs/likelihood.md.
 """
 
 from typing import Literal
@@ -28,6 +32,7 @@ from typing import Literal
 from prolip.losses.objective import Objective
 from prolip.model.config import Uncertainty
 from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
+from prolip.training.variants import Variant, apply_variant
 
 Row = Literal[
     "clip", "pml-clip-multihead", "pml", "pml-clip", "ppcl", "ppcl-inclusion", "ppcl-masked", "prolip"
@@ -36,13 +41,14 @@ CLIP_SCALE = 1 / 0.07
 """Logit scale at which CLIP starts."""
 
 
-def recipe(row: Row = "prolip") -> TrainConfig:
+def recipe(row: Row = "prolip", variant: Variant = "paper") -> TrainConfig:
     """The run of a row of the table; its folder is runs/ablation_96m/ROW.
 
     Args:
         row: What is trained, as in the table above.
+        variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
     """
-    return TrainConfig(
+    paper = TrainConfig(
         out=f"runs/ablation_96m/{row}",
         samples=96_000_000,
         batch_size=4096,
@@ -53,6 +59,7 @@ def recipe(row: Row = "prolip") -> TrainConfig:
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
+    return apply_variant(paper, variant, paper.out)
 
 
 def _make_model_spec(row: Row) -> ModelSpec:

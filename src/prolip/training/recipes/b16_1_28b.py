@@ -11,15 +11,23 @@ shards are read as streams: reading them as files would need an index of 47 byte
 The paper (zero-shot classification results; the same row, eps -10 and c 10, is in "Impact of eps and c"): ImageNet
 67.8, shifts 55.3, VTAB 58.5, retrieval 53.0, average of 38 tasks 57.9. CLIP in the same setting: 67.2, 55.1,
 56.9, 53.4, 57.1; SigLIP: 67.4, 55.4, 55.7, 53.4, 56.7.
+
+--variant likelihood (its control ppcl-matched; nll) is ours, not the paper's, and was not run at this size: see
+prolip.training.variants and docs/likelihood.md.
 """
 
 from prolip.losses.objective import Objective
 from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
+from prolip.training.variants import Variant, apply_variant
 
 
-def recipe() -> TrainConfig:
-    """The paper's settings for 1.28 billion samples."""
-    return TrainConfig(
+def recipe(variant: Variant = "paper") -> TrainConfig:
+    """The paper's settings for 1.28 billion samples.
+
+    Args:
+        variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
+    """
+    paper = TrainConfig(
         samples=1_280_000_000,
         batch_size=16_384,
         model=ModelSpec(
@@ -31,3 +39,4 @@ def recipe() -> TrainConfig:
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
+    return apply_variant(paper, variant, "runs/b16_1_28b")

@@ -17,12 +17,17 @@ The paper's comparison of fine-tuned models (and ImageNet before, where the reso
 Attention pooling gives way to [CLS], [UNC] is added (docs/weights.md). From the paper: rate, weight decay, samples and
 resolution. What it doesn't say is taken from its pre-training: batch 16384, 10,000 warm-up steps, betas; eps -20 and
 c 1000 ("if not specified"). The SO400M start reads 16 tokens and goes on reading 16; the released one reads 64.
+
+--variant likelihood (its control ppcl-matched; nll) is ours, not the paper's, and was not run at this size. It adds one
+log-variance per sample instead of one per dimension; the means at the start are the same. Any other CLIP or SigLIP:
+--model.pretrained. See prolip.training.variants and docs/likelihood.md.
 """
 
 from typing import Literal
 
 from prolip.losses.objective import Objective
 from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
+from prolip.training.variants import Variant, apply_variant
 
 HUB_IDS = {
     "siglip-b16": "timm/ViT-B-16-SigLIP",
@@ -34,13 +39,15 @@ HUB_IDS = {
 
 def recipe(
     pretrained: Literal["siglip-b16", "siglip-l16", "siglip-so400m", "clip-h14"] = "siglip-b16",
+    variant: Variant = "paper",
 ) -> TrainConfig:
     """The run that fine-tunes a model; its folder is runs/finetune/PRETRAINED.
 
     Args:
         pretrained: The model, as in the table above.
+        variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
     """
-    return TrainConfig(
+    paper = TrainConfig(
         out=f"runs/finetune/{pretrained}",
         samples=1_280_000_000,
         batch_size=16_384,
@@ -51,3 +58,4 @@ def recipe(
         ),
         parallel=ParallelConfig(precision="bfloat16"),
     )
+    return apply_variant(paper, variant, paper.out)

@@ -2,9 +2,10 @@
 
     prolip train nano
     torchrun --nproc-per-node 2 -m prolip train nano
+    prolip train nano --variant likelihood
 
 It learns next to nothing; it shows all that a run leaves behind: metrics, checkpoints, held-out checks, the model.
-There is no result of the paper's to compare with.
+There is no result of the paper's to compare with. The variants other than paper are ours (docs/likelihood.md).
 """
 
 from prolip.training.config import (
@@ -15,11 +16,16 @@ from prolip.training.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from prolip.training.variants import Variant, apply_variant
 
 
-def recipe() -> TrainConfig:
-    """Twenty steps of 32 generated scenes, with two held-out evaluations and four checkpoints."""
-    return TrainConfig(
+def recipe(variant: Variant = "paper") -> TrainConfig:
+    """Twenty steps of 32 generated scenes, with two held-out evaluations and four checkpoints.
+
+    Args:
+        variant: The paper's objective, or one of ours at the same size (docs/likelihood.md).
+    """
+    paper = TrainConfig(
         samples=640,
         batch_size=32,
         model=ModelSpec(size="nano", tokenizer="scenes"),
@@ -28,3 +34,4 @@ def recipe() -> TrainConfig:
         checkpoint=CheckpointConfig(every_steps=5),
         held_out=HeldOutConfig(source="scenes:simple,size=32,length=64,seed=1", samples=64, every_steps=10),
     )
+    return apply_variant(paper, variant, "runs/nano")
