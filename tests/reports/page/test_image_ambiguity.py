@@ -19,7 +19,9 @@ from prolip.scenes import SIMPLE, VeiledScenes
 
 def score(name, spearman, within=None, auroc=None):
     errors = (
-        None if auroc is None else DetectionMetrics(n=9, num_positives=4, auroc=auroc, aupr=0.5, fpr95=0.5)
+        None
+        if auroc is None
+        else DetectionMetrics(n=9, num_positive=4, auroc=auroc, average_precision=0.5, fpr95=0.5)
     )
     return ScoreMetrics(name=name, spearman=spearman, mean_within_veil=within, errors=errors)
 
@@ -30,7 +32,7 @@ def step(number, value, share=None):
         if share is None
         else RisingPairs(n=4, uncertainty=Proportion.from_mean(share, 4), perplexity=None)
     )
-    uncertainty = Mean(value=value, error=0.0, n=4)
+    uncertainty = Mean(value=value, n=4, std_error=0.0)
     return StepMetrics(step=number, n=4, log_ambiguity=-1.0, uncertainty=uncertainty, rises=rises)
 
 
