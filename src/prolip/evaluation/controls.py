@@ -48,6 +48,8 @@ CAPTION_FILES = (".txt", ".csv", ".tsv", ".parquet")
 """Extensions of files whose captions are read without their images."""
 MIN_POOL = 3
 """Fewest images of a pool: of two, but the own one, every caption has a perplexity of 1."""
+MAX_POOL = 5000
+"""Most images of a pool."""
 MAX_FIT_ROWS = 1000
 """Captions to which the scale of the softmax over the pool is fitted."""
 
@@ -179,6 +181,22 @@ def find_tokenizer(embedder: BaseEmbedder) -> Tokenizer | None:
         return embedder.tokenizer
     except ValueError:
         return None
+
+
+def select_pool(images: Gaussian, own: Tensor) -> tuple[Gaussian, Tensor]:
+    """Select images of a pool, evenly spaced, so that the perplexity of many captions stays cheap.
+
+    Args:
+        images: All images, (M, D).
+        own: Row of each caption's own image, int64 (T,).
+
+    Returns:
+        At most MAX_POOL images, and the rows of own images among them, -1 for those that are not selected.
+    """
+    rows = torch.from_numpy(evenly_spaced(len(images), MAX_POOL))
+    new_rows = torch.full((len(images),), -1)
+    new_rows[rows] = torch.arange(len(rows))
+    return images[rows], new_rows[own]
 
 
 def choose_pool_scale(texts: Gaussian, images: Gaussian, own: Tensor, config: ControlsConfig) -> float | None:

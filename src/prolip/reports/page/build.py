@@ -11,7 +11,16 @@ from pathlib import Path
 from prolip.extras import import_extra
 from prolip.files import atomic_write, read_json
 from prolip.model.prolip import ProLIP
-from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
+from prolip.reports.page import (
+    curves,
+    hierarcaps,
+    hierarimgs,
+    plane,
+    robustness,
+    traversal,
+    uncertainty,
+    zeroshot,
+)
 from prolip.reports.page.components import VERDICT_SIGNS, ClaimRow, ClaimsBlock, PageHeader, PageSection
 from prolip.reports.page.config import ReportConfig
 from prolip.reports.page.header import (
@@ -167,6 +176,8 @@ def _build_sections(inputs: PageInputs, results: PageResults) -> Iterator[PageSe
             yield plane.build_section(results.uncertainty.plane, inputs.pairs)
             yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
         yield uncertainty.build_section(results.uncertainty, results.untrained)
+    if results.hierarcaps is not None:
+        yield hierarcaps.build_section(results.hierarcaps)
     if results.hierarimgs is not None and inputs.hierarimgs is not None:
         yield hierarimgs.build_section(results.hierarimgs, inputs.hierarimgs)
     if results.traversals:
