@@ -196,9 +196,9 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
         order: {n, adjacent, pairs}: the fraction of adjacent levels whose more general caption is more uncertain, over
             all levels and by level; None for a deterministic model.
         order_controls: by name of a score (uncertainty, words, pieces, unigram, perplexity, match_perplexity,
-            untrained; a deterministic model lacks the first and the last) {adjacent, pairs, spearman (with the true log-ambiguity,
-            over all levels), equal (pairs of adjacent levels of equally many word pieces: {n, fraction, p}; None
-            without such pairs)}. Ties count half.
+            untrained; a deterministic model lacks the first and the last) {adjacent, pairs, spearman (with the true
+            log-ambiguity, over all levels), equal (pairs of adjacent levels of equally many word pieces: {n, fraction,
+            p}; None without such pairs)}. Ties count half.
         entailment: by query (image: is a caption true of it? caption: is a caption of a lower level entailed by the
             most specific one?) {n, positives, auroc, average_precision, levels}; auroc and average_precision are by
             score, levels are the same for each level, {auroc, average_precision}. The truth is exact.
