@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from prolip.data.batch import Preprocessor
 from prolip.data.source import evenly_spaced
-from prolip.data.sources.hierarcaps import read_hierarcaps
+from prolip.data.sources.hierarcaps import HierarCaps, read_hierarcaps
 from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
-from prolip.evaluation.configs import HierarImgsConfig, PromptsConfig, RobustnessConfig
+from prolip.evaluation.configs import HierarCapsConfig, HierarImgsConfig, PromptsConfig, RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
+from prolip.evaluation.entailment import Entailment, LevelEntailment
+from prolip.evaluation.order_controls import OrderControl
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
 from prolip.gaussian import Gaussian
+from prolip.scenes.meaning import is_true
+from prolip.scenes.parsing import parse_caption
+from prolip.scenes.writer import TEST
 from prolip.zeroshot.prompts import embed_classes, embed_prompts
 from reproduction.evaluation_data import EvaluationData, has_variances, replace_with_constant_variance
 
@@ -189,12 +195,22 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
         n: number of chains.
         order: {n, adjacent, pairs}: the fraction of adjacent levels whose more general caption is more uncertain, over
             all levels and by level; None for a deterministic model.
+        order_controls: by name of a score (uncertainty, words, pieces, unigram, perplexity, match_perplexity,
+            untrained; a deterministic model lacks the first and the last) {adjacent, pairs, spearman (with the true
+            log-ambiguity, over all levels), equal (pairs of adjacent levels of equally many word pieces: {n, fraction,
+            p}; None without such pairs)}. Ties count half.
+        entailment: by query (image: is a caption true of it? caption: is a caption of a lower level entailed by the
+            most specific one?) {n, positives, auroc, average_precision, levels}; auroc and average_precision are by
+            score, levels are the same for each level, {auroc, average_precision}. The truth is exact.
         traversal: {precision, recall, root_recall} by root of the traversal.
         recall: that of the radial protocol, which HierarCaps itself uses.
     """
     data = read_hierarcaps(evaluation_data.folder / "hierarcaps" / "test.csv")
-    result = hierarcaps.evaluate_hierarcaps(embedder, data)
-    uncertainty = result.uncertainty
+    # which caption entails which is decided on their words, the same in all worlds
+    config = HierarCapsConfig(world="simple")
+    result = hierarcaps.evaluate_hierarcaps(embedder, data, config, _make_truth(evaluation_data, data))
+    uncertainty, controls = result.uncertainty, result.order_controls
+    assert controls is not None
     order = None
     if uncertainty is not None:
         pairs = [get_value(row[level + 1]) for level, row in enumerate(uncertainty.level_pairs[:-1])]
@@ -211,6 +227,48 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
     return {
         "n": result.n,
         "order": order,
+        "order_controls": {score.name: _describe_order(score) for score in controls.scores},
+        "entailment": {entry.query: _describe_entailment(entry) for entry in result.entailment},
         "traversal": {root: traversals.get(root) for root in ("null", "inclusion", "inclusion+null")},
         "recall": None if result.radial is None else result.radial.recall.value,
+    }
+
+
+def _make_truth(evaluation_data: EvaluationData, data: HierarCaps) -> Callable[[int, str], bool]:
+    """The function (index in `data.images`, caption) -> whether the caption is true of the scene that is shown."""
+    seed = evaluation_data.derive_seed(TEST)
+    # `write_dataset` names files by the index of their scene
+    scenes = [evaluation_data.world.draw_scene(seed, int(path.stem)) for path in data.images]
+    return lambda image, caption: is_true(parse_caption(caption), scenes[image])
+
+
+def _describe_order(score: OrderControl) -> dict[str, Any]:
+    """The entry of a score, as of `order_controls` of `evaluate_hierarcaps`."""
+    test = score.equal_pieces
+    return {
+        "adjacent": get_value(score.adjacent_order),
+        "pairs": [get_value(row[level + 1]) for level, row in enumerate(score.level_pairs[:-1])],
+        "spearman": None if score.ambiguity is None else score.ambiguity.spearman,
+        "equal": None
+        if test is None
+        else {"n": test.in_order.n, "fraction": test.in_order.value, "p": test.p_value},
+    }
+
+
+def _describe_entailment(entry: Entailment) -> dict[str, Any]:
+    """The entry of a query, as of `entailment` of `evaluate_hierarcaps`."""
+    metrics = next(iter(entry.all_levels.scores.values()))
+    return {
+        "n": metrics.n,
+        "positives": metrics.num_positive,
+        **_describe_scores(entry.all_levels),
+        "levels": {str(level.level): _describe_scores(level) for level in entry.levels},
+    }
+
+
+def _describe_scores(entry: LevelEntailment) -> dict[str, dict[str, float | None]]:
+    """{auroc, average_precision}, each by score."""
+    return {
+        "auroc": {name: metrics.auroc for name, metrics in entry.scores.items()},
+        "average_precision": {name: metrics.average_precision for name, metrics in entry.scores.items()},
     }

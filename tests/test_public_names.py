@@ -135,7 +135,7 @@ def test_names_of_data_and_scenes():
 
 
 ROOMS = {
-    "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity"}
+    "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity", "log_match_perplexity"}
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",

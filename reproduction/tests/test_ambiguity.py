@@ -3,6 +3,7 @@ import torch
 
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
+from prolip.scenes import meaning
 from prolip.scenes.ambiguity import log_ambiguity
 from reproduction import ambiguity
 from reproduction.tests.factories import WORLD, embedded
@@ -49,7 +50,34 @@ def test_correlate_within_groups_of_min_size(generator):
     assert list(ambiguity.correlate_within_groups(groups, a, b)) == [(50, spearman(a[:50], b[:50]))]
 
 
-def test_measure_of_deterministic_model_is_none():
-    drawn = embedded(of_truth, count=2)
+def test_deterministic_model_has_controls_only():
+    drawn = embedded(of_truth, count=60)
     points = Gaussian.point(drawn.texts.mean)
-    assert ambiguity.measure_ambiguity(type(drawn)(**vars(drawn) | {"texts": points})) is None
+    found = ambiguity.measure_ambiguity(type(drawn)(**vars(drawn) | {"texts": points}))
+    controls, n = found.pop("controls"), found.pop("n")
+    assert set(found.values()) == {None}
+    assert n > 60
+    wanted = ambiguity.measure_ambiguity(drawn)["controls"]
+    assert controls == wanted
+    assert list(controls) == ["words", "pieces", "unigram", "perplexity"]
+
+
+def test_controls_are_correlated_like_uncertainty():
+    by_words = ambiguity.measure_ambiguity(embedded(of_length))
+    words = by_words["controls"]["words"]
+    assert words == {name: by_words[name] for name in ("spearman", "by_level", "within_length")}
+    assert words["spearman"] > 0.3, "a caption of few words is ambiguous"
+    assert by_words["controls"]["pieces"]["spearman"] == pytest.approx(words["spearman"], abs=0.05)
+
+
+def test_perplexity_counts_the_scenes_that_fit(generator):
+    """Means that point to the scenes of which a caption is true, and nothing else."""
+    drawn = embedded(of_truth, count=80)
+    is_true = torch.tensor(
+        [[meaning.is_true(caption.meaning, scene) for scene in drawn.scenes] for caption in drawn.captions]
+    ).double()
+    images = Gaussian.point(torch.eye(80, dtype=torch.float64))
+    texts = Gaussian.point(torch.nn.functional.normalize(is_true, dim=-1))
+    found = ambiguity.score_controls(type(drawn)(**vars(drawn) | {"images": images, "texts": texts}))
+    counts = is_true.sum(1)
+    assert spearman(found["perplexity"], counts) > 0.95

@@ -39,3 +39,18 @@ def test_evaluate_prompts_has_bprw_and_controls(embedder, evaluation_data):
     for shots in (0, 5, 9):
         assert {f"BPRW, {shots} images", f"BPRW, {shots} images, equal variances"} <= set(rows)
     assert {"centroid of 5 images, no prompts", "centroid of 9 images, no prompts"} <= set(rows)
+
+
+def test_evaluate_hierarcaps_has_controls_and_exact_entailment(embedder, evaluation_data):
+    found = benchmark_sets.evaluate_hierarcaps(embedder, evaluation_data)
+    controls = found["order_controls"]
+    assert list(controls) == [
+        "uncertainty", "words", "pieces", "unigram", "perplexity", "match_perplexity", "untrained",
+    ]  # fmt: skip
+    assert controls["uncertainty"]["pairs"] == pytest.approx(found["order"]["pairs"])
+    assert min(controls["words"]["pairs"]) > 0.5
+    by_image, by_caption = found["entailment"]["image"], found["entailment"]["caption"]
+    assert set(by_image["auroc"]) == set(by_image["average_precision"]) >= {"log_inclusion", "match", "words"}
+    assert by_image["n"] > by_image["positives"] > 4 * found["n"], "some drawn captions are true"
+    assert by_image["levels"]["0"]["auroc"]["cosine"] is None, "captions of level 0 are always true"
+    assert list(by_caption["levels"]) == ["0", "1", "2"]

@@ -55,7 +55,8 @@ def test_measure_model_of_deterministic_model_has_no_uncertainty(scenes_model, e
     model = ProLIP(config, make_tokenizer(16))
     found = measure_model(model.init_weights(torch.Generator().manual_seed(0)), evaluation_data, show=False)
     assert set(found) == set(numbers)
-    assert found["ambiguity"] is None
+    assert found["ambiguity"]["spearman"] is None
+    assert found["ambiguity"]["controls"]["words"]["spearman"] is not None
     assert found["masked"] is None
     assert found["filtering"]["csd"]["precision"] == found["filtering"]["cosine"]["precision"]
     assert 0 <= found["zero_shot"]["color_shape"]["one_prompt"] <= 1

@@ -207,7 +207,10 @@ def test_chains_without_image_are_scored_by_texts(nano, scenes, tmp_path, monkey
         path.unlink()
     bare = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), FIVE_STEPS)
     assert (bare.traversal, bare.radial) == (None, None)
-    assert len(bare.tables()) == 1
+    assert len(bare.tables()) == 3, "the order, its controls, and entailment between captions"
+    assert [entry.query for entry in bare.entailment] == ["caption"]
+    assert bare.order_controls.get("perplexity") is None
+    assert bare.order_controls.get("words") == whole.order_controls.get("words")
 
 
 def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
@@ -216,13 +219,18 @@ def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
     assert result.uncertainty is None
     assert [row.root for row in result.traversal] == ["null"]
     assert 0 <= result.radial.recall.value <= 1
-    assert len(result.tables()) == 1
+    names = [score.name for score in result.order_controls.scores]
+    assert names == ["words", "pieces", "unigram", "perplexity", "match_perplexity"]
+    assert [list(entry.all_levels.scores)[:2] for entry in result.entailment] == [["match", "cosine"]] * 2
+    assert len(result.tables()) == 4
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
     result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), FIVE_STEPS)
     console = Console(record=True, width=160, file=open("/dev/null", "w"))  # noqa: SIM115
-    for table in result.tables():
+    order, *_, traversal = result.tables()
+    for table in (order, traversal):
         console.print(table)
     text = console.export_text()
     assert (
@@ -262,8 +270,8 @@ def test_bad_image_is_reported_and_its_chain_scored_by_texts(nano, scenes, tmp_p
     assert (result.n, result.num_images, result.num_missing, result.num_bad) == (12, 12, 0, 1)
     whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), FIVE_STEPS)
     assert result.uncertainty == whole.uncertainty
-    assert [table.caption for table in result.tables()][1] == "1 bad sample was skipped"
-    assert [table.caption for table in whole.tables()][1] is None
+    assert [table.caption for table in result.tables()][-1] == "1 bad sample was skipped"
+    assert [table.caption for table in whole.tables()][-1] is None
 
 
 def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):

@@ -1,6 +1,6 @@
 import io
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 from prolip.evaluation.configs import UncertaintyConfig
 from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
+from prolip.measures.perplexity import log_pool_perplexity
 from prolip.measures.public import csd
 from prolip.model.create import create
 from tests.evaluation.pairs import one_pair
@@ -307,3 +308,66 @@ def test_tables_warn_when_general_captions_are_less_uncertain(result, ambiguity,
     assert (uncertainty._describe_wrong_order(changed) is not None) == wrong
     neither = replace(result, ambiguity=None, by_level=None)
     assert uncertainty._describe_wrong_order(neither) is None
+
+
+def test_controls_have_the_same_correlations(pairs, result):
+    captions, found = pairs.captions, result.controls
+    by_name = {score.name: score for score in found.scores}
+    assert list(by_name) == ["uncertainty", "words", "pieces", "unigram", "perplexity"]
+    own = by_name["uncertainty"]
+    assert (own.length, own.ambiguity) == (result.by_length.spearman, result.ambiguity)
+    assert own.level == result.by_level.spearman
+    assert by_name["pieces"].length == pytest.approx(-1.0)
+    assert by_name["pieces"].ambiguity.mean_within_length is None, "it is constant there"
+    entropy = log_pool_perplexity(
+        pairs.texts, pairs.images, found.perplexity_scale, exclude=captions.image_index
+    )
+    wanted = spearmanr(captions.levels, entropy).statistic
+    assert by_name["perplexity"].level == pytest.approx(wanted, abs=1e-12)
+
+
+def test_equal_pieces_compare_captions_of_one_image(pairs, result):
+    texts, text = pairs.captions.texts, pairs.texts.uncertainty.tolist()
+    owner, length, level = (
+        values.tolist()
+        for values in (pairs.captions.image_index, pairs.captions.lengths, pairs.captions.levels)
+    )
+    outcomes = {}
+    for a, b in permutations(range(400), 2):
+        if owner[a] == owner[b] and length[a] == length[b] and level[a] < level[b]:
+            outcomes.setdefault((texts[a], texts[b]), text[a] > text[b])
+    test = result.controls.scores[0].equal_pieces
+    assert test.in_order.n == len(outcomes) > 50
+    assert test.in_order.value == pytest.approx(sum(outcomes.values()) / len(outcomes))
+
+
+def test_untrained_models_are_averaged(pairs):
+    drawn = torch.rand(3, 400, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = uncertainty.analyze_uncertainty(
+        pairs, UncertaintyConfig(num_examples=2), untrained=drawn
+    ).controls
+    assert (found.num_untrained, found.scores[-1].name) == (3, "untrained")
+    levels = [spearmanr(pairs.captions.levels, values).statistic for values in drawn]
+    assert found.scores[-1].level == pytest.approx(np.mean(levels))
+    alone = [
+        uncertainty.analyze_uncertainty(pairs, UncertaintyConfig(num_examples=2), untrained=[values])
+        for values in drawn
+    ]
+    for read in (
+        lambda score: score.ambiguity.spearman,
+        lambda score: score.ambiguity.mean_within_length,
+        lambda score: score.ambiguity.within_level[2].spearman,
+        lambda score: score.equal_pieces.in_order.value,
+    ):
+        singles = [read(one.controls.scores[-1]) for one in alone]
+        assert read(found.scores[-1]) == pytest.approx(np.mean(singles))
+
+
+def test_correlation_table_names_the_controls(result):
+    table = result.tables()[1]
+    assert [str(column.header) for column in table.columns] == [
+        "with", "uncertainty", "words", "word pieces", "unigram information", "pool perplexity",
+    ]  # fmt: skip
+    bare = replace(result, controls=None).tables()[1]
+    assert [str(column.header) for column in bare.columns] == ["with", "uncertainty"]
+    assert list(bare.columns[1].cells) == list(table.columns[1].cells)[: len(bare.rows)]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from prolip.gaussian import Gaussian
 from prolip.measures import perplexity
-from prolip.measures.perplexity import log_pool_perplexity, pool_perplexity
+from prolip.measures.match import LogitParameters
+from prolip.measures.perplexity import log_match_perplexity, log_pool_perplexity, pool_perplexity
 
 
 def points(generator, count, dims=8, dtype=torch.float32):
@@ -101,3 +102,43 @@ def test_other_dimensions_and_pools_without_items_are_rejected(generator):
         pool_perplexity(queries, points(generator, 4)[:0], 1.0)
     with pytest.raises(ValueError, match="1 items"):
         pool_perplexity(queries, queries[:1], 1.0, exclude=torch.zeros(3, dtype=torch.int64))
+
+
+def gaussians(generator, count):
+    z = points(generator, count)
+    return Gaussian(z.mean, torch.randn(z.mean.shape, generator=generator) - 3)
+
+
+@pytest.mark.parametrize("gamma", [None, 2.0])
+def test_match_perplexity_is_the_entropy_of_the_posterior_by_the_trained_match(generator, gamma):
+    """p(item | query) is proportional to exp(logit) for items that are equally likely beforehand."""
+    queries, pool, exclude = (
+        gaussians(generator, 5),
+        gaussians(generator, 20),
+        torch.tensor([0, 4, -1, 3, 19]),
+    )
+    parameters = LogitParameters(scale=8.0, bias=-3.0, gamma=gamma)
+    found = log_match_perplexity(queries, pool, parameters, exclude=exclude)
+    for i in range(5):
+        rows = [j for j in range(20) if j != exclude[i]]
+        odds = [math.exp(float(parameters.logits(pool[j : j + 1], queries[i : i + 1]))) for j in rows]
+        p = [value / sum(odds) for value in odds]
+        assert found[i].item() == pytest.approx(-sum(x * math.log(x) for x in p), rel=1e-4)
+
+
+def test_match_perplexity_of_a_deterministic_model_is_that_of_its_means(generator):
+    queries, pool = points(generator, 4), points(generator, 9)
+    by_match = log_match_perplexity(queries, pool, LogitParameters(scale=6.0, bias=-2.0), k=2.0)
+    assert by_match.tolist() == pytest.approx(log_pool_perplexity(queries, pool, 12.0).tolist(), rel=1e-5)
+
+
+def test_wide_queries_of_a_likelihood_model_have_a_high_match_perplexity(generator):
+    query, pool = points(generator, 1), gaussians(generator, 30)
+    widths = [Gaussian(query.mean, torch.full_like(query.mean, value)) for value in (-4.0, -3.0, -2.0, -1.0)]
+    parameters = LogitParameters(scale=5.0, bias=0.0, gamma=1.0)
+    found = log_match_perplexity(Gaussian.cat(widths), pool, parameters)
+    assert bool((found.diff() > 0).all())
+    by_ppcl = log_match_perplexity(Gaussian.cat(widths), pool, LogitParameters(scale=5.0, bias=0.0))
+    assert by_ppcl.tolist() == pytest.approx([by_ppcl[0].item()] * 4), (
+        "PPCL's trace is the same for all items"
+    )

@@ -8,9 +8,10 @@ from PIL import Image
 
 from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.evaluation import hierarcaps, hierarimgs
+from prolip.evaluation.order_controls import OrderControls, measure_order
 from prolip.evaluation.result import Proportion
 from prolip.gaussian import Gaussian
-from prolip.reports import hierarchy
+from prolip.reports import figures, hierarchy
 from tests.evaluation.test_hierarcaps import make_text_result
 from tests.reports.svg import svg_text, svg_texts
 
@@ -39,6 +40,26 @@ def test_hierarcaps_figure_of_one_level_has_no_order(tmp_path):
     _, svg = hierarchy.save_hierarcaps_figure(make_text_result(metrics), tmp_path / "captions")
     assert "level 0, mean 0.375" in svg_text(svg)
     assert "adjacent levels" not in svg_text(svg)
+
+
+def test_hierarcaps_figure_shows_controls(tmp_path, generator):
+    chains, pieces = torch.arange(240).reshape(60, 4), torch.randint(1, 3, (60, 4), generator=generator)
+    values = torch.rand(2, 60, 4, generator=generator)
+    names = ("words", "perplexity")
+    orders = [measure_order(name, v, chains, pieces) for name, v in zip(names, values, strict=True)]
+    controls = OrderControls(
+        scores=tuple(orders), unigram_captions="x", perplexity_scale=None, num_untrained=0
+    )
+    bare = replace(make_text_result(None), order_controls=controls)
+    _, svg = hierarchy.save_hierarcaps_figure(bare, tmp_path / "controls")
+    text = svg_texts(svg)
+    assert {"words", "pool perplexity", "0 > 1", "1 > 2", "2 > 3", "all", "all, equal pieces"} <= set(text)
+    axes = figures.make_figure(3, 3).subplots()
+    hierarchy.draw_order_controls(axes, controls)
+    for level in range(3):
+        drawn = axes.collections[level].get_offsets().tolist()
+        wanted = [[100 * order.level_pairs[level][level + 1].value, row] for row, order in enumerate(orders)]
+        assert drawn == [pytest.approx(point) for point in wanted]
 
 
 def with_untrained(result, fractions):

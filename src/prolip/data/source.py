@@ -140,6 +140,16 @@ class AnnotatedSource(Source, Protocol):
             Whether it is true.
         """
 
+    def entails(self, specific: str, general: str) -> bool:
+        """Return whether a caption entails another: the second is true of every image of which the first is.
+
+        Args:
+            specific, general: any captions in the vocabulary of the source.
+
+        Returns:
+            Whether it is entailed.
+        """
+
 
 @runtime_checkable
 class FileBacked(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from prolip.checks import require_positive_int
+from prolip.checks import require_positive, require_positive_int
 from prolip.choices import Corruption, Form, PooledVariance, Prior, SceneWorld, SimilarityMetric, StartPoint
 from prolip.configs import Advanced, require_literals
 
@@ -78,7 +78,28 @@ class RobustnessConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UncertaintyConfig:
+class ControlsConfig:
+    """Controls of the uncertainty of captions: see `prolip.evaluation.controls`."""
+
+    controls: int = 3
+    """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+    unigram_captions: str | None = None
+    """Captions whose words are counted, such as those of the training data. None: the evaluated captions."""
+    perplexity_k: Advanced[float] = 1.0
+    """Factor of the scale of the softmax over the pool of images."""
+    perplexity_scale: Advanced[float | None] = None
+    """Scale of this softmax. None: the one with the largest likelihood of the captions' own images."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_literals(self)
+        require_positive(self.perplexity_k, "perplexity_k")
+        if self.perplexity_scale is not None:
+            require_positive(self.perplexity_scale, "perplexity_scale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyConfig(ControlsConfig):
     """The uncertainty report: see `prolip.evaluation.uncertainty`."""
 
     limit: int | None = None
@@ -94,7 +115,7 @@ class UncertaintyConfig:
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
-        require_literals(self)
+        super().__post_init__()
         if self.limit is not None:
             require_positive_int(self.limit, "limit", maximum=2**40)
         require_positive_int(self.num_examples, "num_examples", maximum=10_000)
@@ -103,7 +124,7 @@ class UncertaintyConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HierarCapsConfig:
+class HierarCapsConfig(ControlsConfig):
     """Chains of captions from general to specific: see `prolip.evaluation.hierarcaps`."""
 
     rank_by: SimilarityMetric = "csd"
@@ -112,11 +133,16 @@ class HierarCapsConfig:
     """Form of the log inclusion that finds roots: exact, or as published."""
     steps: int = 50
     """Points per traversal, and thresholds of the radial protocol."""
+    negatives: int = 10
+    """Captions of other chains, for each caption of a chain, among which entailment must find it."""
+    world: SceneWorld | None = None
+    """The captions describe scenes of this world: which caption entails which is computed from the words."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
-        require_literals(self)
+        super().__post_init__()
         require_positive_int(self.steps, "steps", maximum=100_000)
+        require_positive_int(self.negatives, "negatives", maximum=100_000)
 
 
 @dataclass(frozen=True, kw_only=True)

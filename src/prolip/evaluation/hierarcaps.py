@@ -1,7 +1,8 @@
-"""HierarCaps: order of uncertainty along caption chains; precision and recall of traversals.
+"""HierarCaps: order of uncertainty along caption chains, with controls; entailment; precision and recall of traversals.
 
-A chain is the captions of an image from general to specific. Measured are the order of uncertainty along chains, the
-paper's traversal from an image to a root, and the data set's own protocol (by radius). The scores are in `chains`.
+A chain is the captions of an image from general to specific. Measured are the order of uncertainty along chains, with
+what words and a pool of images give (`order_controls`), whether scores tell true from false captions (`entailment`),
+the paper's traversal from an image to a root, and the data set's own protocol (by radius). The scores are in `chains`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.configs import HierarCapsConfig
-from prolip.evaluation.metrics.correlation import spearman
+from prolip.evaluation.embedded_chains import EmbeddedChains, find_image_rows
+from prolip.evaluation.entailment import Entailment
+from prolip.evaluation.order_controls import (
+    PAPER_LEVELS,
+    ChainAmbiguity,
+    OrderControls,
+    correlate_ambiguity,
+)
 from prolip.evaluation.result import Proportion, Result, get_value
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
@@ -30,8 +38,6 @@ from prolip.retrieval.traversal.traverse import find_captions_at_roots, find_roo
 
 BINS = 40
 """Bins of the histogram of uncertainty."""
-PAPER_LEVELS = 4
-"""Levels of the paper's chains: only chains of this length are shown with the paper's values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +50,6 @@ class ChainLevel:
     """The three quartiles."""
     counts: tuple[int, ...]
     """Number of captions in each bin of the histogram."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChainAmbiguity:
-    """Spearman's correlation of uncertainty with the true log-ambiguity; None if one of them is constant."""
-
-    spearman: float | None
-    """Over all levels."""
-    by_level: tuple[float | None, ...]
-    """Within each level."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +108,17 @@ class HierarCapsResult(Result):
     """Scores for each kind of root; a deterministic model has the null root only. None without images."""
     radial: scores.RadialScores | None
     """Scores by the data set's own protocol; None without images."""
+    order_controls: OrderControls | None = None
+    """The same order by words, word pieces and other controls, next to the model's; None: not measured."""
+    entailment: tuple[Entailment, ...] = ()
+    """Whether scores tell true from false captions: of images, if there are any, and of most specific captions."""
 
     def tables(self) -> list[Table]:
-        """Up to two tables, with the paper's values: the order of levels, and the traversal."""
+        """Tables of what was measured: the order of levels, its controls, entailment, the traversal."""
         tables = [] if self.uncertainty is None else [_uncertainty_order_table(self.uncertainty)]
+        if self.order_controls is not None:
+            tables.append(self.order_controls.table())
+        tables += [entry.table() for entry in self.entailment]
         return tables if self.traversal is None else [*tables, _traversal_table(self)]
 
 
@@ -140,22 +143,21 @@ def evaluate_hierarcaps(
     config = config or HierarCapsConfig()
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
+    encoded = embedder.embed_images(ImageList(data.path, data.images)) if data.images else None
+    chains = EmbeddedChains(embedder, data, config, captions, encoded)
     traversal = radial = None
-    num_bad = 0
-    if data.images:
-        encoded = embedder.embed_images(ImageList(data.path, data.images))
-        num_bad = len(encoded.errors)
-        image_rows, has_image = _find_image_rows(data.image_index, encoded.indices)
-        chains = data.chains[has_image]
+    if encoded is not None:
+        image_rows, has_image = find_image_rows(data.image_index, encoded.indices)
+        rows = data.chains[has_image]
         truth = None if is_true is None else make_caption_truth(data, data.image_index[has_image], is_true)
-        traversal = evaluate_traversal(encoded.images[image_rows], captions, null, chains, config, truth)
+        traversal = evaluate_traversal(encoded.images[image_rows], captions, null, rows, config, truth)
         radial = scores.score_radial_protocol(
-            encoded.images, captions, null, chains, image_rows, steps=config.steps
+            encoded.images, captions, null, rows, image_rows, steps=config.steps
         )
     return HierarCapsResult(
         data=str(data.path),
         n=len(data.chains),
-        num_bad=num_bad,
+        num_bad=0 if encoded is None else len(encoded.errors),
         num_captions=len(data.captions),
         num_images=len(data.images),
         num_missing=len(data.missing),
@@ -164,6 +166,8 @@ def evaluate_hierarcaps(
         uncertainty=evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
         traversal=traversal,
         radial=radial,
+        order_controls=chains.evaluate_order(),
+        entailment=chains.evaluate_entailment(is_true),
     )
 
 
@@ -213,7 +217,7 @@ def evaluate_chain_uncertainty(
         kendall=scores.kendall_by_level(-values),
         edges=tuple(edges.tolist()),
         levels=tuple(_summarize_level(level, edges) for level in values.unbind(1)),
-        ambiguity=None if log_ambiguity is None else _correlate_ambiguity(values, log_ambiguity),
+        ambiguity=None if log_ambiguity is None else correlate_ambiguity(values, log_ambiguity),
     )
 
 
@@ -222,14 +226,6 @@ def _summarize_level(values: Tensor, edges: Tensor) -> ChainLevel:
     quartiles = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
     counts = tuple(int(count) for count in torch.histogram(values, edges).hist)
     return ChainLevel(mean=values.mean().item(), quartiles=tuple(quartiles), counts=counts)
-
-
-def _correlate_ambiguity(values: Tensor, log_ambiguity: Tensor) -> ChainAmbiguity:
-    """Correlate uncertainties with true log-ambiguities, (N, L) each."""
-    by_level = (spearman(a, b) for a, b in zip(values.unbind(1), log_ambiguity.unbind(1), strict=True))
-    return ChainAmbiguity(
-        spearman=spearman(values.flatten(), log_ambiguity.flatten()), by_level=tuple(by_level)
-    )
 
 
 def evaluate_traversal(
@@ -357,14 +353,3 @@ def _format_level_pair(fraction: float | None, i: int, j: int, num_levels: int) 
     paper = paper_numbers.LEVEL_PAIRS.get((i, j))
     printed = f"≥ {format_percent(paper_numbers.FAR_LEVEL_PAIRS)}" if paper is None else format_percent(paper)
     return f"{format_percent(fraction)} ({printed})"
-
-
-def _find_image_rows(image_index: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the row of each chain's image among the images that could be read.
-
-    image_index: int64 (N,), the index of each chain's image in the data.
-    indices:     int64 (I,), increasing: the index of each encoded image in the data.
-    Returns the rows, int64, one for each chain whose image could be read; and which chains these are, bool (N,).
-    """
-    has_image = torch.isin(image_index, indices)
-    return torch.searchsorted(indices, image_index[has_image]), has_image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -15,21 +16,31 @@ from prolip.console import MISSING, describe_bad_samples, format_number, format_
 from prolip.data.open import open_data
 from prolip.data.source import AnnotatedSource, Source
 from prolip.embeddings.base_embedder import BaseEmbedder
+from prolip.evaluation.caption_correlations import (
+    AmbiguityCorrelations,
+    ScoreCorrelations,
+    UncertaintyControls,
+    correlate_caption_ambiguity,
+    make_correlation_table,
+    measure_controls,
+)
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
 from prolip.evaluation.configs import UncertaintyConfig
+from prolip.evaluation.controls import embed_untrained
 from prolip.evaluation.examples import UncertaintyExamples, select_examples
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.evaluation.plane import ProjectedPairs, project_similar_images
 from prolip.evaluation.regression import Regressions, analyze_regressions
 from prolip.evaluation.result import Proportion, Result
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 
 BINS = 60
 """Bins of the histogram."""
 POINTS = 4000
 """Captions that a figure draws as points."""
-MIN_BIN_SIZE, MIN_LENGTH_GROUP = 20, 50
-"""Fewest captions in a bin of lengths, and of one length for a correlation with ambiguity."""
+MIN_BIN_SIZE = 20
+"""Fewest captions in a bin of lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,34 +120,6 @@ class UncertaintyHistogram:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupCorrelation:
-    """Correlation of uncertainty and true ambiguity among the captions of one length or level."""
-
-    group: int
-    """The length in tokens, or the level."""
-    n: int
-    """Number of distinct captions."""
-    spearman: float | None
-    """The correlation; None if one of them is constant."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmbiguityCorrelations:
-    """Correlations of uncertainty with the true log-ambiguity, over distinct captions."""
-
-    n: int
-    """Number of distinct captions of known ambiguity."""
-    spearman: float | None
-    """Correlation over all of them."""
-    mean_within_length: float | None
-    """Mean of the correlations within a length; None if there are none."""
-    within_length: tuple[GroupCorrelation, ...]
-    """For each length that has enough captions."""
-    within_level: tuple[GroupCorrelation, ...] | None
-    """For each level; None if levels are unknown."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class CaptionPoints:
     """Values of a random subset of captions, for figures: one per caption in each list."""
 
@@ -185,6 +168,8 @@ class UncertaintyResult(Result):
     """Values of some captions."""
     plane: ProjectedPairs
     """Some images and captions, projected to a plane."""
+    controls: UncertaintyControls | None = None
+    """The same correlations of words, word pieces and other controls; None: not measured."""
 
     def tables(self) -> list[Table]:
         """Three tables: modalities, correlations, regressions."""
@@ -227,15 +212,24 @@ def evaluate_uncertainty(
     scenes = None if config.world is None else open_data(f"scenes:{config.world}")
     log_ambiguity = scenes.log_ambiguity if isinstance(scenes, AnnotatedSource) else None
     pairs = embed_pairs(embedder, source, limit=config.limit, log_ambiguity=log_ambiguity)
-    return analyze_uncertainty(pairs, config)
+    untrained = embed_untrained(embedder, pairs.captions.texts, config.controls)
+    return analyze_uncertainty(pairs, config, logits=embedder.logit_parameters, untrained=untrained)
 
 
-def analyze_uncertainty(pairs: EmbeddedPairs, config: UncertaintyConfig | None = None) -> UncertaintyResult:
+def analyze_uncertainty(
+    pairs: EmbeddedPairs,
+    config: UncertaintyConfig | None = None,
+    *,
+    logits: LogitParameters | None = None,
+    untrained: Iterable[Tensor] = (),
+) -> UncertaintyResult:
     """Make the uncertainty report of embedded images and captions.
 
     Args:
         pairs: Images and captions, embedded by `embed_pairs`.
-        config: The options; limit and world are those of `embed_pairs`, and not used here. None: the defaults.
+        config: The options; limit, world and controls are not used here. None: the defaults.
+        logits: Of the model, for the pool perplexity by its trained match; None: unknown.
+        untrained: Uncertainty of the captions by each of some untrained models, (T,).
 
     Returns:
         The result.
@@ -261,11 +255,12 @@ def analyze_uncertainty(pairs: EmbeddedPairs, config: UncertaintyConfig | None =
         histogram=_log_histogram(image, text),
         by_length=_summarize_by_length(captions.lengths, text),
         by_level=None if captions.levels is None else _summarize_by_level(captions.levels, text),
-        ambiguity=_ambiguity_correlations(pairs, text),
+        ambiguity=correlate_caption_ambiguity(pairs.captions, text),
         regression=analyze_regressions(pairs.images, pairs.texts, captions, seed=config.seed),
         examples=select_examples(pairs, config.num_examples),
         points=_sample_points(pairs, own_image, text, config.seed),
         plane=project_similar_images(pairs, num_images=config.plane_images, seed=config.seed),
+        controls=measure_controls(pairs, config, logits, untrained),
     )
 
 
@@ -339,41 +334,6 @@ def _summarize_by_level(levels: Tensor, text: Tensor) -> UncertaintyByLevel:
     return UncertaintyByLevel(spearman=spearman(levels, text), levels=summaries)
 
 
-def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> AmbiguityCorrelations | None:
-    """Correlations over distinct texts of known ambiguity; None if no ambiguity is known.
-
-    text: uncertainty of each caption, (T,). Lengths with fewer than MIN_LENGTH_GROUP texts are skipped.
-    """
-    captions = pairs.captions
-    if captions.log_ambiguity is None:
-        return None
-    rows = captions.first_occurrences()
-    rows = rows[captions.log_ambiguity[rows].isfinite()]
-    ambiguity, text = captions.log_ambiguity[rows], text[rows]
-    within_length = _correlate_groups(ambiguity, text, captions.lengths[rows], MIN_LENGTH_GROUP)
-    values = [entry.spearman for entry in within_length if entry.spearman is not None]
-    levels = None if captions.levels is None else captions.levels[rows]
-    return AmbiguityCorrelations(
-        n=len(rows),
-        spearman=spearman(ambiguity, text),
-        mean_within_length=float(np.mean(values)) if values else None,
-        within_length=within_length,
-        within_level=None if levels is None else _correlate_groups(ambiguity, text, levels),
-    )
-
-
-def _correlate_groups(
-    ambiguity: Tensor, text: Tensor, groups: Tensor, min_size: int = 1
-) -> tuple[GroupCorrelation, ...]:
-    """Correlation of ambiguity and uncertainty, (R,) each, in each group of int64 (R,) with enough rows."""
-    masks = {int(group): groups == group for group in groups.unique()}
-    return tuple(
-        GroupCorrelation(group=group, n=int(mask.sum()), spearman=spearman(ambiguity[mask], text[mask]))
-        for group, mask in masks.items()
-        if int(mask.sum()) >= min_size
-    )
-
-
 def _sample_points(pairs: EmbeddedPairs, own_image: Tensor, text: Tensor, seed: int) -> CaptionPoints:
     """The values of POINTS random captions.
 
@@ -409,21 +369,18 @@ def _modality_table(result: UncertaintyResult) -> Table:
 
 
 def _correlation_table(result: UncertaintyResult) -> Table:
-    """Table of the Spearman correlations of caption uncertainty with length, level and true ambiguity."""
-    table = make_table(
-        None, ["caption uncertainty with"], ["Spearman"], caption=_describe_wrong_order(result)
+    """Table of the correlations of caption uncertainty and its controls; without controls, of uncertainty alone."""
+    if result.controls is not None:
+        return make_correlation_table(result.controls, _describe_wrong_order(result))
+    own = ScoreCorrelations(
+        name="uncertainty",
+        length=result.by_length.spearman,
+        level=None if result.by_level is None else result.by_level.spearman,
+        ambiguity=result.ambiguity,
+        equal_pieces=None,
     )
-    table.add_row("its length in tokens", _format_correlation(result.by_length.spearman))
-    if result.by_level is not None:
-        table.add_row("its level, from general to specific", _format_correlation(result.by_level.spearman))
-    if (ambiguity := result.ambiguity) is not None:
-        table.add_row("its true log-ambiguity", _format_correlation(ambiguity.spearman))
-        table.add_row(
-            "  among captions of one length, mean", _format_correlation(ambiguity.mean_within_length)
-        )
-        for entry in ambiguity.within_level or ():
-            table.add_row(f"  among captions of level {entry.group}", _format_correlation(entry.spearman))
-    return table
+    bare = UncertaintyControls(scores=(own,), unigram_captions="", perplexity_scale=None, num_untrained=0)
+    return make_correlation_table(bare, _describe_wrong_order(result))
 
 
 def _describe_wrong_order(result: UncertaintyResult) -> str | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prolip.data.sources.hierarimgs import HierarImgs
+from prolip.evaluation.controls import LABELS as CONTROL_LABELS
 from prolip.evaluation.hierarcaps import ChainUncertainty, HierarCapsResult
 from prolip.evaluation.hierarimgs import HierarImgsResult, LevelInclusion
+from prolip.evaluation.order_controls import OrderControl, OrderControls
 from prolip.evaluation.result import get_value
 from prolip.preprocessing.images import read_image
 from prolip.reports import figures
@@ -18,23 +22,85 @@ MAX_FAILURES = 8
 
 
 def save_hierarcaps_figure(result: HierarCapsResult, out: Path) -> list[Path]:
-    """Save the figure of HierarCaps: uncertainty by level, and how often one level is above another.
+    """Save the figure of HierarCaps: uncertainty by level, how often one level is above another, and controls.
 
     Args:
         result: The result.
         out: Path without suffix.
 
     Returns:
-        Paths of the PNG and the SVG; [] for a deterministic model.
+        Paths of the PNG and the SVG. A deterministic model has the panel of controls only; [] without any panel.
     """
-    if (uncertainty := result.uncertainty) is None:
+    panels: list[tuple[float, Callable[[Any], None]]] = []
+    if result.uncertainty is not None:
+        panels.append((6.0, partial(_draw_levels, uncertainty=result.uncertainty)))
+        panels.append((4.0, partial(_draw_level_pairs, uncertainty=result.uncertainty)))
+    if result.order_controls is not None and len(result.order_controls.scores[0].level_pairs) > 1:
+        panels.append((5.6, partial(draw_order_controls, controls=result.order_controls)))
+    if not panels:
         return []
+    widths = [width for width, _ in panels]
     with figures.figure_style():
-        figure = figures.make_figure(10.0, 4.0)
-        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
-        _draw_levels(left, uncertainty)
-        _draw_level_pairs(right, uncertainty)
+        figure = figures.make_figure(sum(widths), 4.0)
+        axes = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0]
+        for panel, (_, draw) in zip(axes, panels, strict=True):
+            draw(panel)
         return figures.save_figure(figure, out)
+
+
+def draw_order_controls(axes: Any, controls: OrderControls) -> None:
+    """Draw the fraction of adjacent levels in order by each score: a row for each, a color for each pair of levels.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        controls: The order by the model's uncertainty and by its controls.
+    """
+    scores = controls.scores
+    num_pairs = len(scores[0].level_pairs) - 1
+    rows = range(len(scores))
+    for level in range(num_pairs):
+        fractions = [get_value(score.level_pairs[level][level + 1]) for score in scores]
+        color = LEVEL_COLORS[level % len(LEVEL_COLORS)]
+        axes.scatter(
+            _in_percent(fractions), rows, s=30, color=color, label=f"{level} > {level + 1}", zorder=3
+        )
+    every = _in_percent([get_value(score.adjacent_order) for score in scores])
+    axes.scatter(every, rows, s=160, marker="|", color="#000000", label="all", zorder=4)
+    _draw_equal_pieces(axes, scores)
+    axes.axvline(50, color="#444", linewidth=0.8, linestyle=":")
+    axes.set(
+        title="adjacent levels in order, and controls",
+        xlabel="percent of chains (50: chance)",
+        yticks=rows,
+        yticklabels=[CONTROL_LABELS[score.name] for score in scores],
+        xlim=(-3, 103),
+        ylim=(len(scores) - 0.5, -0.5),  # the first score, the model's own, is at the top
+    )
+    axes.grid(axis="y", color=figures.GRAY, alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=num_pairs + 2, handletextpad=0.2)
+
+
+def _draw_equal_pieces(axes: Any, scores: Sequence[OrderControl]) -> None:
+    """Draw the fraction among pairs of equally many word pieces, with its interval, as diamonds."""
+    tests = [(row, score.equal_pieces) for row, score in enumerate(scores) if score.equal_pieces is not None]
+    if not tests:
+        return
+    found = [test.in_order for _, test in tests]
+    values = _in_percent([proportion.value for proportion in found])
+    errors = [
+        [100 * (proportion.value - proportion.low) for proportion in found],
+        [100 * (proportion.high - proportion.value) for proportion in found],
+    ]
+    axes.errorbar(
+        values, [row for row, _ in tests], xerr=errors, fmt="D", markersize=5, markerfacecolor="none",
+        color="#8d5ea8", linewidth=1.0, label="all, equal pieces", zorder=2,
+    )  # fmt: skip
+
+
+def _in_percent(fractions: Sequence[float | None]) -> list[float]:
+    """Fractions in percent, NaN for those that are undefined."""
+    return [float("nan") if fraction is None else 100 * fraction for fraction in fractions]
 
 
 def save_hierarimgs_figures(result: HierarImgsResult, data: HierarImgs, folder: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from prolip.scenes.captions import (
 from prolip.scenes.generalization import generalize
 from prolip.scenes.image_ambiguity import image_log_ambiguity
 from prolip.scenes.lexicon import make_phrase_table
-from prolip.scenes.meaning import is_true
+from prolip.scenes.meaning import entails, is_true
 from prolip.scenes.parsing import parse_caption
 from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.veiled_rendering import render_veiled
@@ -194,6 +194,21 @@ class Scenes:
             ValueError: The caption can't be parsed.
         """
         return is_true(parse_caption(text), self.draw_scene(index))
+
+    def entails(self, specific: str, general: str) -> bool:
+        """Whether a caption entails another (`prolip.scenes.entails`, on the formulas of their words).
+
+        Args:
+            specific, general: Captions in the words of scenes.
+
+        Returns:
+            True if every scene of which the first is true satisfies the second; False also where only the geometry of
+            the grid implies it.
+
+        Raises:
+            ValueError: A caption can't be parsed.
+        """
+        return entails(parse_caption(specific), parse_caption(general))
 
     def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
         """Draw all captions of the scene at an index, from a random stream of their own."""

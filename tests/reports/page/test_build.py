@@ -79,8 +79,8 @@ def unrendered(monkeypatch):
 def test_page_of_scenes_has_every_section(scenes_page):
     page = ParsedPage(scenes_page.read_text())
     assert page.sections == [
-        "introduction", "training", "plane", "extremes", "uncertainty", "image-ambiguity", "hierarimgs", "traversal", "zeroshot",
-        "robustness", "claims", "provenance",
+        "introduction", "training", "plane", "extremes", "uncertainty", "image-ambiguity", "hierarcaps", "hierarimgs",
+        "traversal", "zeroshot", "robustness", "claims", "provenance",
     ]  # fmt: skip
     assert [link for link in page.all("a", "href") if link != "#top"] == [
         f"#{name}" for name in page.sections

@@ -13,6 +13,7 @@ from prolip.files import atomic_write, read_json
 from prolip.model.prolip import ProLIP
 from prolip.reports.page import (
     curves,
+    hierarcaps,
     hierarimgs,
     image_ambiguity,
     plane,
@@ -178,6 +179,8 @@ def _build_sections(inputs: PageInputs, results: PageResults) -> Iterator[PageSe
         yield uncertainty.build_section(results.uncertainty, results.untrained)
     if results.image_ambiguity is not None and results.image_ambiguity.points.uncertainty is not None:
         yield image_ambiguity.build_section(results.image_ambiguity, inputs.image_ambiguity)
+    if results.hierarcaps is not None:
+        yield hierarcaps.build_section(results.hierarcaps)
     if results.hierarimgs is not None and inputs.hierarimgs is not None:
         yield hierarimgs.build_section(results.hierarimgs, inputs.hierarimgs)
     if results.traversals:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from prolip.data.open import open_data
 from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import open_labeled
+from prolip.evaluation.hierarcaps import HierarCapsResult
 from prolip.evaluation.hierarimgs import HierarImgsResult
 from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult
 from prolip.evaluation.prompts import PromptsResult
@@ -107,6 +108,7 @@ def collect_results(files: Sequence[ResultFile]) -> PageResults:
         # prompts have no section of their own, but a part of that on zero-shot classification
         prompts=None if zero_shot is None else find_result(files, PromptsResult),
         robustness=find_result(files, RobustnessResult),
+        hierarcaps=find_result(files, HierarCapsResult),
         hierarimgs=find_result(files, HierarImgsResult),
     )
 

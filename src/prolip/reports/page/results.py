@@ -12,6 +12,7 @@ from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
 from prolip.evaluation.configs import (
+    HierarCapsConfig,
     HierarImgsConfig,
     ImageAmbiguityConfig,
     PromptsConfig,
@@ -144,7 +145,9 @@ def evaluate_model(
     embedder = options.make_embedder(model)
     hierarcaps_result = prompts_result = hierarimgs_result = None
     if inputs.hierarcaps is not None:
-        hierarcaps_result = hierarcaps.evaluate_hierarcaps(embedder, inputs.hierarcaps)
+        hierarcaps_result = hierarcaps.evaluate_hierarcaps(
+            embedder, inputs.hierarcaps, HierarCapsConfig(controls=num_controls)
+        )
     if inputs.prompts is not None:
         prompts_result = prompts.evaluate_prompts(
             embedder, inputs.prompts, PromptsConfig(shots=(SHOTS,), runs=1)
@@ -191,7 +194,9 @@ class _HeadlineEvaluation:
             self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
         if self.pairs is not None and self.is_probabilistic:
             config = UncertaintyConfig(num_examples=NUM_EXAMPLES, plane_images=PLANE_IMAGES)
-            self.uncertainty = uncertainty.analyze_uncertainty(self.pairs, config)
+            self.uncertainty = uncertainty.analyze_uncertainty(
+                self.pairs, config, logits=embedder.logit_parameters
+            )
         if inputs.retrieval is not None:
             self.retrieval = retrieval.evaluate_retrieval(embedder, inputs.retrieval)
         if inputs.zero_shot is not None:

@@ -8,11 +8,19 @@ from itertools import pairwise
 
 from prolip.choices import Modality
 from prolip.data.source import Source
+from prolip.evaluation.caption_correlations import make_correlation_table
 from prolip.evaluation.examples import UncertaintyExample
 from prolip.evaluation.regression import RegressionFit, Regressions
 from prolip.evaluation.uncertainty import AmbiguityCorrelations, UncertaintyByLevel, UncertaintyResult
 from prolip.reports import uncertainty as plots
-from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
+from prolip.reports.page.components import (
+    Gallery,
+    GalleryItem,
+    PageBlock,
+    PageFigure,
+    PageSection,
+    convert_table,
+)
 from prolip.reports.page.formatting import (
     MIN_MARGIN,
     MIN_TREND,
@@ -79,8 +87,11 @@ def build_section(result: UncertaintyResult, untrained: Sequence[HeadlineMetrics
         )
         for title, draw, description, kind in panels
     ]
+    blocks: list[PageBlock] = [*figures]
+    if result.controls is not None:
+        blocks.append(convert_table(make_correlation_table(result.controls)))
     intro = f"{result.n:,} images with {result.num_captions:,} captions. Uncertainty is the trace of Σ."
-    return PageSection(id="uncertainty", title="Uncertainty", intro=intro, blocks=figures)
+    return PageSection(id="uncertainty", title="Uncertainty", intro=intro, blocks=blocks)
 
 
 def build_extremes_section(result: UncertaintyResult, source: Source) -> PageSection:
