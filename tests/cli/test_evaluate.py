@@ -83,7 +83,7 @@ def test_make_folder_separates_data_models_and_metrics(run, folder, capsys, tmp_
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
         assert make_folder_name(one) != make_folder_name(other)
     options = CliEvaluationOptions(embedder=EmbedderConfig(model="owner/name"))
-    assert options.make_folder("a/val") != options.make_folder("a/val", "cosine")
+    assert len({options.make_folder("a/val", by) for by in (None, "csd", "cosine", "match")}) == 4
 
 
 def test_invalid_folder_raises_before_the_evaluation(run, tmp_path, capsys, monkeypatch):

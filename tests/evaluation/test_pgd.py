@@ -9,6 +9,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
+from tests.evaluation.likelihood import as_likelihood
 
 
 @pytest.fixture
@@ -57,11 +58,13 @@ def _constants(model, name):
     return torch.tensor(getattr(model.config.image.preprocessing, name))[:, None, None]
 
 
-def test_first_step_is_the_sign_of_the_gradient(nano, pixels, task):
+@pytest.mark.parametrize("is_likelihood", [False, True])
+def test_first_step_is_the_sign_of_the_gradient(nano, pixels, task, is_likelihood):
     """By central differences in float64 along single pixels."""
     classes, labels = task
-    attack = PGDAttack(steps=(1,), epsilon=2 / 255, step_size=1 / 255, start="clean")
-    model = nano.double()
+    model = as_likelihood(nano).double() if is_likelihood else nano.double()
+    metric = model.logit_parameters if is_likelihood else "csd"
+    attack = PGDAttack(steps=(1,), epsilon=2 / 255, step_size=1 / 255, start="clean", metric=metric)
     wide = Gaussian(classes.mean.double(), classes.log_var.double())
     inner = pixels.clamp(10, 245)
     (done,) = attack_batch(model, inner, labels, wide, attack)
@@ -72,6 +75,8 @@ def test_first_step_is_the_sign_of_the_gradient(nano, pixels, task):
             (shares - _constants(model, "mean").double()) / _constants(model, "std").double()
         )
         logits = model.temperature.scale * similarity(images, wide)
+        if is_likelihood:
+            logits = metric.logits_matrix(images, wide)
         return cross_entropy(logits, labels, reduction="sum").item()
 
     with torch.no_grad():

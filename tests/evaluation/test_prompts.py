@@ -18,6 +18,7 @@ from prolip.evaluation.configs import PromptsConfig
 from prolip.evaluation.prompts import compare_strategies
 from prolip.evaluation.result import Proportion, Result
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.mixture import pool
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset
@@ -91,6 +92,29 @@ def test_rows_are_what_a_loop_finds(metric, variance):
     assert rows["all prompts"].effective_prompts == pytest.approx(6.0)
     assert rows["top-3 of each class"].effective_prompts == pytest.approx(3.0)
     assert 0.3 < rows["all prompts"].accuracy.value < 1.0, "neither trivial nor hopeless"
+
+
+def test_match_ranks_by_the_trained_loss():
+    prompts, images, labels = made()
+    plan = PromptsConfig(shots=(), single_template=2, top_k=())
+    logits = LogitParameters(0.3, -3.0, 4.0)
+    result = compare_strategies(prompts, images, labels, config=plan, logits=logits)
+    assert result.rank_by == "match"
+    classes = pool(prompts, rules.uniform_weights(prompts))
+    predicted = [
+        max(range(len(classes)), key=lambda c, z=z: logits.logits(z[None], classes[[c]]).item())
+        for z in images
+    ]
+    wanted = sum(int(a == b) for a, b in zip(predicted, labels.tolist(), strict=True)) / len(labels)
+    found = by_name(result)["all prompts"].accuracy.value
+    by_csd = compare_strategies(prompts, images, labels, config=plan)
+    assert by_csd.rank_by == "csd"
+    assert found == pytest.approx(wanted) != by_name(by_csd)["all prompts"].accuracy.value
+    ppcl = replace(plan, rank_by="match")
+    same = compare_strategies(prompts, images, labels, config=ppcl, logits=LogitParameters(9.0, -9.0))
+    assert replace(same, rank_by="csd") == by_csd
+    with pytest.raises(ValueError, match="rank_by match needs logits"):
+        compare_strategies(prompts, images, labels, config=ppcl)
 
 
 def test_without_shots_all_images_are_scored():
@@ -375,7 +399,7 @@ def test_nearest_and_prior_are_those_of_the_config(prior):
     row = by_name(compare_strategies(prompts, images, labels, config=plan))["BPRW, 0 images"]
     settings = replace(ZERO_SHOT_CONFIG, nearest_images=3, prior=prior)
     generator = strategies.StrategyInputs(
-        prompts, images, labels, images[:0], labels[:0], plan
+        prompts, images, labels, images[:0], labels[:0], plan, "csd"
     ).make_generator(0, 0)
     found = zero_shot_weights(prompts, images, settings, generator).weights
     assert row.effective_prompts == pytest.approx(float(rules.effective_prompt_count(found).mean()))
@@ -387,8 +411,8 @@ def task():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 3
-    plan = PromptsConfig(shots=(1,), runs=2, rank_by="cosine", variance="independent")
-    return strategies.StrategyInputs(prompts, images, labels, train[some], train_labels[some], plan)
+    plan = PromptsConfig(shots=(1,), runs=2, variance="independent")
+    return strategies.StrategyInputs(prompts, images, labels, train[some], train_labels[some], plan, "cosine")
 
 
 def test_draws_differ_by_run_by_seed_and_by_shots(task):

@@ -17,7 +17,8 @@ from prolip.embeddings.embedder import Embedder
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
 from prolip.evaluation.configs import RetrievalConfig
-from prolip.evaluation.positives import Positives, flatten_captions, read_positives
+from prolip.evaluation.metrics.match_calibration import match_calibration
+from prolip.evaluation.positives import Positives, choose_captions, flatten_captions, read_positives
 from prolip.evaluation.result import Result, get_value
 from prolip.evaluation.retrieval import (
     PositivesCount,
@@ -30,8 +31,10 @@ from prolip.evaluation.retrieval import (
     recall_at_k,
 )
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import find_nearest
 from prolip.scenes.source import Scenes
+from tests.evaluation.likelihood import as_likelihood
 from tests.evaluation.suite import tree
 
 
@@ -39,7 +42,9 @@ def order_of(query, items, by):
     """Items from near to far by Eq. 1, or by the cosine; ties by number."""
     far = []
     for number in range(len(items)):
-        if by == "csd":
+        if isinstance(by, LogitParameters):
+            far.append((-by.logits(query[None], items[[number]]).item(), number))
+        elif by == "csd":
             distance = (
                 ((query.mean - items[number].mean) ** 2).sum() + query.var.sum() + items[number].var.sum()
             )
@@ -231,7 +236,49 @@ def test_evaluate_on_scenes(model, scenes, tmp_path):
         assert metrics == image_text_recall(images, texts, owner, by)
     assert (result.n, result.num_texts, result.num_bad) == (10, len(texts), 0)
     assert result.positives is None
+    assert (result.rank_by, result.trained, result.match) == ("csd", result.csd, None)
+    assert result.match_calibration is None, "fewer images than in a batch"
     assert Result.from_json(result.to_json()) == result
+
+
+def test_a_likelihood_has_metrics_and_probabilities_of_its_match(scenes, tmp_path):
+    model = as_likelihood(tree.varied_model())
+    logits = model.logit_parameters
+    config = RetrievalConfig(match_batch=5, seed=4)
+    result = evaluate_retrieval(Embedder(model=model, cache=tmp_path), scenes, config)
+    samples = [scenes.read(index) for index in range(10)]
+    images = model.embed_images([sample.image for sample in samples])
+    texts = model.embed_texts([text for sample in samples for text in sample.captions])
+    owner = torch.tensor([i for i, sample in enumerate(samples) for _ in sample.captions])
+    for queries, items, truth, found in (
+        (images, texts, [set((owner == i).nonzero()[:, 0].tolist()) for i in range(10)], "image_to_text"),
+        (texts, images, [{i} for i in owner.tolist()], "text_to_image"),
+    ):
+        for k in (1, 5):
+            wanted = slow_recall(queries, items, truth, k, logits)
+            assert getattr(getattr(result.match, found), f"r{k}").value == pytest.approx(wanted)
+    assert result.match != result.csd
+    assert (result.rank_by, result.trained) == ("match", result.match)
+    assert list(result.by_metric()) == ["csd", "cosine", "match"]
+    rows, chosen = choose_captions(owner, 4)
+    assert result.match_calibration == match_calibration(images[rows], texts[chosen], logits, 5, 4)
+    assert result.match_calibration.n == 10
+    shown = _shown(result.tables())
+    assert "in batches of 5" in shown
+    assert f"{result.match_calibration.pairs.brier:.4f}" in shown
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_one_caption_is_chosen_of_each_image_that_has_any():
+    owner = torch.tensor([4, 0, 0, 2, 4, 4, 0])
+    counts = torch.zeros(len(owner))
+    for seed in range(300):
+        images, texts = choose_captions(owner, seed)
+        assert images.tolist() == [0, 2, 4]
+        assert torch.equal(owner[texts], images)
+        counts[texts] += 1
+    assert counts[3] == 300
+    assert ((counts[[0, 1, 2, 4, 5, 6]] - 100).abs() < 35).all(), "each about equally often"
 
 
 def test_limit_of_images(model, scenes):

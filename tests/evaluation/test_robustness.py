@@ -17,6 +17,7 @@ from prolip.measures.nearest import similarity
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize, read_image, resize_and_crop
+from tests.evaluation.likelihood import as_likelihood
 
 
 @pytest.fixture
@@ -90,6 +91,20 @@ def test_every_transform_matches_direct_encoding(nano, folder, tmp_path):
     assert values_of(rows[1]) == accuracy_and_uncertainty(images[few], labels[few], classes)
     assert values_of(rows[2]) == accuracy_and_uncertainty(attacked[1].images, labels[few], classes)
     assert robustness.evaluate_robustness(embedder, open_labeled(folder), config) == result, "from the cache"
+
+
+def test_a_likelihood_is_classified_and_attacked_by_its_match(nano, folder, monkeypatch):
+    model = as_likelihood(nano)
+    attacks, own = [], robustness.attack_images
+    monkeypatch.setattr(robustness, "attack_images", lambda *a, **k: (attacks.append(a[4]), own(*a, **k))[1])
+    config = RobustnessConfig(occluded=(), corruptions=(), pgd_steps=(1,), pgd_images=2)
+    result = robustness.evaluate_robustness(Embedder(model=model), open_labeled(folder), config)
+    assert result.rank_by == "match"
+    assert [attack.metric for attack in attacks] == [model.logit_parameters._replace(bias=0.0)]
+    _, labels, classes, images = by_hand(model, folder)
+    logits = model.logit_parameters.logits_matrix(images, classes)
+    assert result.clean.accuracy.value == pytest.approx((logits.argmax(1) == labels).double().mean().item())
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_parts_can_be_left_out(nano, folder):

@@ -75,6 +75,46 @@ def test_accuracy_is_that_of_the_nearest_class_by_csd(task):
     )
 
 
+LIKELIHOOD = LogitParameters(1e-3, -3.0, 4.0)
+
+
+def test_a_likelihood_is_ranked_by_its_match(task):
+    images, labels, classes, ood = task
+    result = judge(task, LIKELIHOOD)
+    logits = torch.tensor(
+        [[LIKELIHOOD.logits(z[None], classes[[c]]).item() for c in range(6)] for z in images],
+        dtype=torch.float64,
+    )
+    assert result.rank_by == "match"
+    assert result.top1.value == pytest.approx((logits.argmax(1) == labels).double().mean().item())
+    assert result.top1.value != judge(task, LIKELIHOOD, rank_by="csd").top1.value
+    assert (result.logit_scale, result.logit_bias) == (1.0, -3.0)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))[30:]
+    p, y = torch.sigmoid(logits[order]), torch.nn.functional.one_hot(labels[order], 6)
+    assert result.calibration.sigmoid.raw.pairs.brier == pytest.approx(
+        (p - y).square().mean().item(), rel=1e-4
+    )
+    softmax = torch.softmax(logits[order], 1)
+    brier = (softmax - y).square().sum(1).mean().item()
+    assert result.calibration.softmax.raw.metrics.brier == pytest.approx(brier, rel=1e-4)
+    inside, outside = logits.amax(1), LIKELIHOOD.logits_matrix(ood, classes).double().amax(1)
+    wins = (inside[:, None] > outside).double().mean().item()
+    assert result.ood.match.auroc == pytest.approx(wins, abs=1e-3)
+    write(result)
+
+
+def test_a_likelihood_has_no_match_probability_by_csd(task):
+    result = judge(task, LIKELIHOOD, rank_by="csd")
+    assert (result.rank_by, result.logit_scale, result.logit_bias) == ("csd", 1.0, None)
+    assert result.calibration.sigmoid is None
+
+
+def test_the_match_of_ppcl_is_csd(task):
+    assert dataclasses.replace(judge(task, rank_by="match"), rank_by="csd") == judge(task)
+    with pytest.raises(ValueError, match="softmax"):
+        judge(task, LogitParameters(20.0, None), rank_by="match")
+
+
 def test_uncertainty_predicts_errors_of_constructed_data(task):
     result = judge(task)
     assert result.uncertainty.mean.value == pytest.approx(task[0].uncertainty.mean().item())

@@ -19,6 +19,11 @@ def test_paired_logits_are_the_diagonal_of_all_pairs(pair, gamma):
     torch.testing.assert_close(parameters.logits(*pair), parameters.logits_matrix(*pair).diagonal())
 
 
+def test_a_likelihood_is_ranked_by_match_and_all_others_by_csd():
+    assert LogitParameters(3.0, -1.0, 2.0).default_rank_by == "match"
+    assert {LogitParameters(3.0, bias).default_rank_by for bias in (-1.0, None)} == {"csd"}
+
+
 def test_logits_without_gamma_are_those_of_csd(pair):
     unit = [Gaussian(torch.nn.functional.normalize(z.mean, dim=-1), z.log_var) for z in pair]
     expected = 3.0 * (1 - 0.5 * public.csd_matrix(*unit)) - 1.0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from prolip.gaussian import Gaussian
 from prolip.measures import nearest as module
+from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import find_nearest, similarity, stable_topk
 from prolip.measures.public import csd_matrix
 
@@ -36,6 +37,55 @@ def test_nearest_equals_a_sort_of_all_pairs(draw, monkeypatch, by, k):
     expected, order = similarity(queries, items, by).sort(dim=1, descending=True)
     torch.testing.assert_close(values, expected[:, :k])
     assert torch.equal(places, order[:, :k])
+
+
+LIKELIHOOD = LogitParameters(0.5, -3.0, 2.0)
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_nearest_by_the_match_of_a_likelihood_is_a_loop(draw, monkeypatch, k):
+    monkeypatch.setattr(module, "PMI_BLOCK", (4, 5))
+    queries, items = draw(10, 6), draw(11, 6)
+    logits = [[LIKELIHOOD.logits(queries[[q]], items[[i]]).item() for i in range(11)] for q in range(10)]
+    values, places = find_nearest(queries, items, k, metric=LIKELIHOOD)
+    for row, found, where in zip(logits, values, places, strict=True):
+        order = sorted(range(11), key=lambda i, row=row: -row[i])[:k]
+        assert where.tolist() == order
+        assert found.tolist() == pytest.approx([row[i] for i in order])
+    everything = similarity(queries, items, LIKELIHOOD)
+    torch.testing.assert_close(everything, torch.tensor(logits, dtype=torch.float64))
+    assert torch.equal(find_nearest(queries, items.mean_trace(), k, metric=LIKELIHOOD)[1], places)
+
+
+def test_similarity_by_match_has_a_gradient_and_takes_no_queries(draw, monkeypatch):
+    monkeypatch.setattr(module, "PMI_BLOCK", (1, 4))
+    queries, items = draw(3, 6), draw(4, 6)
+    mean = queries.mean.clone().requires_grad_()
+    similarity(Gaussian(mean, queries.log_var), items, LIKELIHOOD).sum().backward()
+    expected = mean.grad.clone()
+    mean.grad = None
+    LIKELIHOOD.logits_matrix(Gaussian(mean, queries.log_var), items).sum().backward()
+    torch.testing.assert_close(mean.grad, expected)
+    assert similarity(queries[:0], items, LIKELIHOOD).shape == (0, 4)
+
+
+@pytest.mark.parametrize("bias", [-7.0, None])
+def test_the_match_of_ppcl_has_exactly_the_order_of_csd(draw, bias):
+    queries, items = draw(50, 4, dtype=torch.float32), draw(400, 4, dtype=torch.float32)
+    items = Gaussian.cat([items, items])  # ties
+    values, places = find_nearest(queries, items, 800, metric=LogitParameters(7.3, bias))
+    csd, order = find_nearest(queries, items, 800)
+    assert torch.equal(places, order)
+    torch.testing.assert_close(values, 7.3 * csd + (bias or 0.0))
+    torch.testing.assert_close(
+        similarity(queries, items, LogitParameters(7.3, bias)).gather(1, places), values
+    )
+
+
+def test_the_match_of_points_has_the_order_of_the_cosine(draw):
+    queries, items = (Gaussian.point(draw(count, 8).mean) for count in (20, 90))
+    places = find_nearest(queries, items, 90, metric=LogitParameters(10.0, -10.0))[1]
+    assert torch.equal(places, find_nearest(queries, items, 90, metric="cosine")[1])
 
 
 @hypothesis.given(

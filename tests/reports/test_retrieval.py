@@ -47,6 +47,19 @@ def test_retrieval_figure_shows_many_to_many_metrics(result, draw, tmp_path):
     assert format_percent(cosine.many_to_many.text_to_image.map_at_r.value) in text
 
 
+def test_retrieval_figure_shows_the_match_of_a_likelihood(result, draw, tmp_path):
+    texts = svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1])
+    assert "match" not in texts
+    match = image_text_recall(draw(40, 6), draw(80, 6), torch.arange(80) % 40)
+    with_match = svg_texts(
+        retrieval.save_retrieval_figure(replace(result, match=match), tmp_path / "retrieval")[1]
+    )
+    assert {"CSD", "cosine", "match"} <= set(with_match)
+    assert with_match.count("R@1") == texts.count("R@1")
+    assert len([text for text in with_match if "." in text]) == 1.5 * len([t for t in texts if "." in t])
+    assert format_percent(match.text_to_image.r10.value) in with_match
+
+
 def test_retrieval_figure_skips_unknown_metrics(result, tmp_path):
     csd, cosine = (
         replace(metrics, text_to_image=replace(metrics.text_to_image, r10=None))

@@ -2,10 +2,17 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.preprocessing.images import normalize
-from prolip.training.held_out import HeldOutEvaluator, compute_retrieval, compute_uncertainty, match_captions
+from prolip.training.held_out import (
+    HeldOutEmbeddings,
+    HeldOutEvaluator,
+    compute_retrieval,
+    compute_uncertainty,
+    match_captions,
+)
 
 CAPTIONS = ["a red circle", "a thing", "a thing", "a small green square", "two yellow stars"]
 
@@ -55,7 +62,7 @@ def test_uncertainty_is_the_trace(draw):
 
 
 def check(held_out):
-    return held_out.compute_metrics(*held_out.embed())
+    return held_out.compute_metrics(held_out.embed())
 
 
 @pytest.fixture
@@ -71,6 +78,20 @@ def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
     texts = nano.embed_texts(CAPTIONS)
     expected = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_likelihood_is_checked_by_its_match(draw, monkeypatch):
+    images, texts = draw(30, 6), draw(30, 6)
+    logits, captions = LogitParameters(0.5, -3.0, 2.0), [f"caption {i // 3}" for i in range(30)]
+    right = match_captions(captions)
+    to_text = sum(
+        bool(right[i, max(range(30), key=lambda j: logits.logits(images[[i]], texts[[j]]).item())])
+        for i in range(30)
+    )
+    monkeypatch.setattr(HeldOutEvaluator, "__init__", lambda self: setattr(self, "_is_match", right))
+    found = HeldOutEvaluator().compute_metrics(HeldOutEmbeddings(images, texts, logits))
+    assert found["held_out/image_to_text_r1"] == pytest.approx(to_text / 30)
+    assert found["held_out/r1"] != compute_retrieval(images, texts, right)["held_out/r1"]
 
 
 def test_it_leaves_no_trace(nano, pixels):

@@ -131,7 +131,7 @@ def check_same_embeddings(plain, sharded, rank):
         torch.testing.assert_close(got.mean, right.mean, **tolerance)
         torch.testing.assert_close(got.log_var, right.log_var, **tolerance)
     held_out = HeldOutEvaluator(sharded, batch.pixels[:5], CAPTIONS)
-    found = held_out.compute_metrics(*held_out.embed())
+    found = held_out.compute_metrics(held_out.embed())
     images, texts = plain.encode_image(pixels[:5]), plain.encode_text(plain.tokenize(CAPTIONS))
     right = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)
     assert found == pytest.approx(right, rel=1e-6)

@@ -57,21 +57,21 @@ class CliEvaluationOptions:
 
         return EmbeddingDataset.open(self.embedder.embeddings[0]).header.model
 
-    def make_folder(self, data: str | Path, rank_by: str = "csd") -> Path:
+    def make_folder(self, data: str | Path, rank_by: str | None = None) -> Path:
         """Create the folder of the results, before the evaluation, which may take hours.
 
         Args:
             data: The data, for the default name.
-            rank_by: Metric, for the default name.
+            rank_by: The metric that the user chose, for the default name; None: none was chosen.
 
         Returns:
-            The folder: --out, or runs/evaluate/MODEL/DATA, with the metric appended if it isn't csd.
+            The folder: --out, or runs/evaluate/MODEL/DATA, with the metric appended if one was chosen.
 
         Raises:
             ValueError: A file has that name.
         """
         if self.out is None:
-            suffix = "" if rank_by == "csd" else f"-{rank_by}"
+            suffix = "" if rank_by is None else f"-{rank_by}"
             folder = (
                 Path("runs")
                 / "evaluate"

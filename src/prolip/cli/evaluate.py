@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
@@ -26,8 +26,6 @@ from prolip.evaluation.configs import (
 if TYPE_CHECKING:
     from prolip.data.source import Source
     from prolip.data.sources.labeled import LabeledData
-
-RankBy = Literal["csd", "cosine"]
 
 
 def zeroshot(
@@ -77,7 +75,7 @@ def retrieval(
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
 ) -> None:
-    """Image-text retrieval: recall at 1, 5 and 10 by CSD and by cosine; with a table of positives also mAP@R.
+    """Image-text retrieval: recall at 1, 5 and 10 by CSD, cosine and match; calibration of the match; mAP@R.
 
     Example: prolip evaluate retrieval coco/annotations/captions_val2017.json --image coco/val2017 --model my-model
 
@@ -158,7 +156,7 @@ def hierarcaps(
     from prolip.data.sources.hierarcaps import read_hierarcaps
     from prolip.evaluation.hierarcaps import evaluate_hierarcaps
 
-    folder = options.make_folder(data, config.rank_by)
+    folder = options.make_folder(data, None if config.rank_by == "csd" else config.rank_by)
     chains = read_hierarcaps(data, images)
     result = evaluate_hierarcaps(options.make_embedder(), chains, config)
 

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import get_args
 
 from prolip.checks import require_positive, require_positive_int
-from prolip.choices import Corruption, Form, PooledVariance, Prior, SceneWorld, SimilarityMetric, StartPoint
+from prolip.choices import (
+    Corruption,
+    Form,
+    PooledVariance,
+    Prior,
+    RankBy,
+    SceneWorld,
+    SimilarityMetric,
+    StartPoint,
+)
 from prolip.configs import Advanced, require_literals
 
 
@@ -15,8 +24,9 @@ from prolip.configs import Advanced, require_literals
 class ZeroShotConfig:
     """Zero-shot classification: see `prolip.evaluation.zeroshot`."""
 
-    rank_by: SimilarityMetric = "csd"
-    """Assign the nearest class by CSD, or by the cosine of the means."""
+    rank_by: RankBy | None = None
+    """Assign the nearest class by CSD, by the cosine of the means, or by the match probability of the loss that
+    the model was trained with. None: by match for a likelihood model, else by CSD."""
     variance: PooledVariance = "average"
     """Variance of pooled prompts: average of the variances, or variance of a mean of independent samples."""
     seed: int = 0
@@ -37,11 +47,18 @@ class RetrievalConfig:
 
     positives: Path | None = None
     """Which captions match which images, many to many (docs/evaluation.md has the two formats)."""
+    match_batch: int = 128
+    """Images per batch, each with one of its captions, in which match probabilities are tested: as many as in training,
+    because the model's bias holds the prior of one match in a training batch."""
+    seed: int = 0
+    """Seed of these batches."""
     limit: int | None = None
     """Maximum number of images, evenly spaced over the data. None: all."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless the limit is in range."""
+        """Raise ValueError unless all settings are in range."""
+        require_positive_int(self.match_batch, "match_batch")
+        require_seed(self.seed)
         require_limit(self.limit)
 
 
@@ -49,8 +66,9 @@ class RetrievalConfig:
 class RobustnessConfig:
     """Occlusion, corruptions and PGD attacks: see `prolip.evaluation.robustness`. Any of the three may be empty."""
 
-    rank_by: SimilarityMetric = "csd"
-    """Assign the nearest class by CSD, or by the cosine of the means."""
+    rank_by: RankBy | None = None
+    """Assign the nearest class by CSD, by the cosine of the means, or by the match probability of the loss that
+    the model was trained with. None: by match for a likelihood model, else by CSD."""
     occluded: tuple[float, ...] = (0.0, 0.025, 0.05, 0.075, 0.1)
     """Fractions of the area that a centered box hides: by default those that the paper reports."""
     corruptions: tuple[Corruption, ...] = get_args(Corruption)
@@ -128,7 +146,8 @@ class HierarCapsConfig(ControlsConfig):
     """Chains of captions from general to specific: see `prolip.evaluation.hierarcaps`."""
 
     rank_by: SimilarityMetric = "csd"
-    """Nearest by CSD, or by the cosine of the means (as the release does here)."""
+    """Nearest by CSD, or by the cosine of the means (as the release does here). There is no match: the points of a
+    traversal lie between embeddings, and are neither images nor texts."""
     form: Form = "exact"
     """Form of the log inclusion that finds roots: exact, or as published."""
     steps: int = 50
@@ -187,8 +206,9 @@ def require_limit(limit: int | None) -> None:
 class PromptsConfig:
     """Which prompt strategies are compared: see `prolip.evaluation.prompts`."""
 
-    rank_by: SimilarityMetric = "csd"
-    """Assign the nearest class by CSD, or by the cosine of the means."""
+    rank_by: RankBy | None = None
+    """Assign the nearest class by CSD, by the cosine of the means, or by the match probability of the loss that
+    the model was trained with. None: by match for a likelihood model, else by CSD."""
     shots: tuple[int, ...] = (5, 9)
     """Labeled images per class, for BPRW; none: only what needs no labels."""
     max_uncertainties: tuple[float, ...] = ()
@@ -237,8 +257,9 @@ class SuiteConfig:
 
     tasks: tuple[str, ...] | None = None
     """Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: all 38; missing ones are reported."""
-    rank_by: SimilarityMetric = "csd"
-    """Nearest by CSD, or by the cosine of the means."""
+    rank_by: RankBy | None = None
+    """Nearest by CSD, by the cosine of the means, or by the match probability of the loss that the model was trained
+    with. None: by match for a likelihood model, else by CSD."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the similarity is one of the choices."""

@@ -20,7 +20,8 @@ from prolip.checks import require_choice, require_positive_int
 from prolip.choices import SimilarityMetric, StartPoint
 from prolip.data.order import derive_seed
 from prolip.gaussian import Gaussian, check_gaussian
-from prolip.measures.nearest import similarity
+from prolip.measures.match import LogitParameters
+from prolip.measures.nearest import RankingMetric, similarity
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.progress import progress_bar
@@ -47,7 +48,7 @@ class PGDAttack:
     step_size: float = STEP_SIZE
     start: StartPoint = "random"
     seed: int = 0
-    metric: SimilarityMetric = "csd"
+    metric: RankingMetric = "csd"
 
     def __post_init__(self) -> None:
         """Make `steps` a tuple; raise ValueError unless all settings are in range."""
@@ -63,7 +64,8 @@ class PGDAttack:
                     "divide gray levels by 255"
                 )
         require_choice(self.start, get_args(StartPoint), "start")
-        require_choice(self.metric, get_args(SimilarityMetric), "metric")
+        if not isinstance(self.metric, LogitParameters):
+            require_choice(self.metric, get_args(SimilarityMetric), "metric")
 
 
 class AttackResult(NamedTuple):
@@ -161,7 +163,7 @@ def attack_images(
 
 
 def _loss_gradient(
-    model: ProLIP, pixels: Tensor, labels: Tensor, classes: Gaussian, metric: SimilarityMetric
+    model: ProLIP, pixels: Tensor, labels: Tensor, classes: Gaussian, metric: RankingMetric
 ) -> Tensor:
     """Gradient of the cross-entropy of the true classes with respect to the pixels, in their shape (B, 3, S, S).
 
@@ -169,11 +171,21 @@ def _loss_gradient(
     """
     with torch.enable_grad():
         pixels = pixels.detach().requires_grad_()
-        logits = model.temperature.scale.detach() * similarity(_encode(model, pixels), classes, metric)
+        logits = _choose_scale(model, metric) * similarity(_encode(model, pixels), classes, metric)
         # a mean would shrink gradients with the batch size, to zeros at worst
         loss = cross_entropy(logits, labels, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, pixels)
     return gradient
+
+
+def _choose_scale(model: ProLIP, metric: RankingMetric) -> Tensor | float:
+    """Scale of similarities in the logits of the attacked softmax, as in `Ranking.logits`.
+
+    It is the model's own; 1 for match logits, and for a likelihood model, which has no scale of CSD and cosine.
+    """
+    if isinstance(metric, LogitParameters) or model.config.contrastive_loss == "likelihood":
+        return 1.0
+    return model.temperature.scale.detach()
 
 
 def _encode(model: ProLIP, fractions: Tensor) -> Gaussian:

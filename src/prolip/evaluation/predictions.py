@@ -10,11 +10,12 @@ from pathlib import Path
 from torch import Tensor
 
 from prolip.data.sources.labeled import LabeledData
-from prolip.embeddings.base_embedder import EncodedImages, LogitParameters
+from prolip.embeddings.base_embedder import EncodedImages
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, max_softmax
+from prolip.evaluation.ranking import Ranking
 from prolip.files import atomic_write
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import SimilarityMetric, similarity
+from prolip.measures.nearest import similarity
 
 NUM_ERRORS = 12
 """Wrong predictions that the result lists."""
@@ -47,22 +48,17 @@ class Predictions:
     scores:      Similarities of images and classes, (N, C); the prediction is the largest.
     labels:      Index of each image's true class, int64 (N,).
     confidences: Confidence in each prediction.
-    logits:      Scale and bias of the model's logits.
+    ranking:     What the scores are, and how they become logits.
     """
 
     scores: Tensor
     labels: Tensor
     confidences: Confidences
-    logits: LogitParameters
+    ranking: Ranking
 
     @classmethod
     def from_embeddings(
-        cls,
-        images: Gaussian,
-        labels: Tensor,
-        classes: Gaussian,
-        metric: SimilarityMetric,
-        logits: LogitParameters,
+        cls, images: Gaussian, labels: Tensor, classes: Gaussian, ranking: Ranking
     ) -> Predictions:
         """Classify images by the most similar class.
 
@@ -70,14 +66,13 @@ class Predictions:
             images: The images, (N, D).
             labels: Index of each image's true class, int64 (N,).
             classes: The classes, (C, D).
-            metric: Similarity that finds the nearest class.
-            logits: The model's scale and bias.
+            ranking: Similarity that finds the nearest class, and its logits.
 
         Returns:
             The predictions and their confidences.
         """
-        scores = similarity(images, classes, metric)
-        return cls(scores, labels, Confidences.from_scores(images, scores, logits), logits)
+        scores = similarity(images, classes, ranking.metric)
+        return cls(scores, labels, Confidences.from_scores(images, scores, ranking.logits), ranking)
 
 
 def write_predictions(

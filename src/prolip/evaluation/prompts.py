@@ -15,12 +15,13 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.choices import PooledVariance, SimilarityMetric
+from prolip.choices import PooledVariance, RankBy
 from prolip.console import describe_bad_samples, format_percent, make_table
 from prolip.data.sources.labeled import DEFAULT_TEMPLATES, LabeledData, check_templates
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.embeddings.identity import data_identity
 from prolip.evaluation.configs import PromptsConfig
+from prolip.evaluation.ranking import resolve_ranking
 from prolip.evaluation.result import Result
 from prolip.evaluation.strategies import (
     LearnedWeights,
@@ -31,6 +32,7 @@ from prolip.evaluation.strategies import (
     zero_shot_strategies,
 )
 from prolip.gaussian import Gaussian, check_gaussian
+from prolip.measures.match import LogitParameters
 from prolip.zeroshot.class_names import imagenet_class_names, imagenet_templates
 from prolip.zeroshot.few_shot import split_few_shot
 from prolip.zeroshot.prompts import embed_prompts
@@ -59,7 +61,7 @@ class PromptsResult(Result):
     """Where these come from."""
     num_duplicates: int = 0
     """Training images that are tested too, and were removed."""
-    rank_by: SimilarityMetric
+    rank_by: RankBy
     """Similarity that finds the nearest class."""
     variance: PooledVariance
     """Variance of pooled prompts."""
@@ -126,8 +128,9 @@ def evaluate_prompts(
         )
         duplicates = int((~is_untested).sum())
     result = compare_strategies(
-        prompts, tested.images, labels, train=train_images, train_labels=train_labels, config=config
-    )
+        prompts, tested.images, labels, train=train_images, train_labels=train_labels, config=config,
+        logits=embedder.logit_parameters,
+    )  # fmt: skip
     return replace(
         result,
         data=tested.name,
@@ -162,6 +165,7 @@ def compare_strategies(
     train: Gaussian | None = None,
     train_labels: Tensor | None = None,
     config: PromptsConfig | None = None,
+    logits: LogitParameters | None = None,
 ) -> PromptsResult:
     """Measure the accuracy of each prompt strategy on the same images.
 
@@ -172,17 +176,22 @@ def compare_strategies(
         train, train_labels: Other images to fit BPRW to, (M, D) and (M,). None: of each class up to 2 max(shots)
             images, at most half of them, are held out of `images`, and nothing is tested on them.
         config: Which strategies; None: the default.
+        logits: Parameters of the model's match logits, which rank_by match needs; None: the ranking is by CSD unless
+            the config says otherwise.
 
     Returns:
         The result, without names of classes and templates.
     """
     config = config or PromptsConfig()
+    if config.rank_by == "match" and logits is None:
+        raise ValueError("rank_by match needs logits: pass the logit_parameters of the model")
+    ranking = resolve_ranking(config.rank_by, logits or LogitParameters(1.0, None))
     _check_embeddings(prompts, images, labels, train, train_labels)
     tested_rows, train_images, train_labels, training_source = _split_tested_and_training(
         images, labels, len(prompts), train, train_labels, config
     )
     inputs = StrategyInputs(
-        prompts, images[tested_rows], labels[tested_rows], train_images, train_labels, config
+        prompts, images[tested_rows], labels[tested_rows], train_images, train_labels, config, ranking.metric
     )
     results = [*fixed_strategies(inputs), *zero_shot_strategies(inputs), *few_shot_strategies(inputs)]
     return PromptsResult(
@@ -192,7 +201,7 @@ def compare_strategies(
         num_templates=prompts.shape[1],
         num_train_images=len(train_labels),
         training_source=training_source,
-        rank_by=config.rank_by,
+        rank_by=ranking.rank_by,
         variance=config.variance,
         seed=config.seed,
         runs=config.runs,

@@ -13,17 +13,18 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.choices import SimilarityMetric
+from prolip.choices import RankBy
 from prolip.console import MISSING, describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.source import Source, Subset
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.metrics.bins import AccuracyBin, accuracy_by_uncertainty
 from prolip.evaluation.metrics.detection import DetectionMetrics, detection_metrics
-from prolip.evaluation.positives import Positives, flatten_captions, read_positives
+from prolip.evaluation.metrics.match_calibration import LIKELY, MatchCalibration, match_calibration
+from prolip.evaluation.positives import Positives, choose_captions, flatten_captions, read_positives
 from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import find_nearest
+from prolip.measures.nearest import RankingMetric, find_nearest
 
 RECALL_KS = (1, 5, 10)
 """The k of recall@k."""
@@ -149,15 +150,32 @@ class RetrievalResult(Result):
     """Nearest by CSD."""
     cosine: RetrievalMetrics
     """Nearest by the cosine of the means."""
+    match: RetrievalMetrics | None = None
+    """Of a likelihood model: nearest by its match probability. None for all others: the match of PPCL and SigLIP has
+    the order of CSD, and a softmax model has no match probability."""
     positives: PositivesCount | None = None
     """With a file of positives: how many pairs it had."""
+    match_calibration: MatchCalibration | None = None
+    """Calibration of match probabilities in batches of images with one caption each; None for a softmax model, and if
+    there are fewer images than in a batch."""
 
-    def by_metric(self) -> dict[SimilarityMetric, RetrievalMetrics]:
+    @property
+    def rank_by(self) -> RankBy:
+        """The order that the model was trained for: match for a likelihood model, else CSD."""
+        return "csd" if self.match is None else "match"
+
+    @property
+    def trained(self) -> RetrievalMetrics:
+        """The metrics by the order that the model was trained for."""
+        return self.csd if self.match is None else self.match
+
+    def by_metric(self) -> dict[RankBy, RetrievalMetrics]:
         """The metrics by similarity."""
-        return {"csd": self.csd, "cosine": self.cosine}
+        metrics: dict[RankBy, RetrievalMetrics] = {"csd": self.csd, "cosine": self.cosine}
+        return metrics if self.match is None else {**metrics, "match": self.match}
 
     def tables(self) -> list[Table]:
-        """A table of all metrics, in percent, and one of recall@1 by uncertainty unless the model is deterministic."""
+        """All metrics, in percent; recall@1 by uncertainty unless the model is deterministic; match probabilities."""
         title = f"Retrieval: {self.n:,} images, {self.num_texts:,} texts (percent)"
         names = list(self.csd.by_name("image_to_text"))
         table = make_table(
@@ -170,7 +188,9 @@ class RetrievalResult(Result):
                 values = metrics.by_name(direction)
                 cells = (format_percent(get_value(values[name])) for name in names)
                 table.add_row(metric, direction.replace("_", " "), *cells)
-        return [table] if self.csd.by_uncertainty is None else [table, _make_uncertainty_table(self)]
+        tables = [table] if self.csd.by_uncertainty is None else [table, _make_uncertainty_table(self)]
+        found = self.match_calibration
+        return tables if found is None else [*tables, _make_calibration_table(found)]
 
 
 def _make_uncertainty_table(result: RetrievalResult) -> Table:
@@ -194,8 +214,27 @@ def _make_uncertainty_table(result: RetrievalResult) -> Table:
     return table
 
 
+def _make_calibration_table(found: MatchCalibration) -> Table:
+    """Table of the calibration of match probabilities, over all pairs and over the likely ones."""
+    table = make_table(
+        f"Match probability: {found.n:,} images with one caption each, in batches of {found.batch_size:,}",
+        ("pairs of a batch",),
+        ("n", "ECE", "Brier score", "log loss"),
+        caption="a caption matches its own image only; the batch size should be that of training (--match-batch)",
+    )
+    rows = (
+        ("all", found.n * found.batch_size, found.pairs),
+        (f"with a probability above {LIKELY:g}", found.num_likely, found.likely),
+    )
+    for name, count, metrics in rows:
+        values = () if metrics is None else (metrics.ece, metrics.brier, metrics.log_loss)
+        cells = [format_number(value, ".4f") for value in values] or [MISSING] * 3
+        table.add_row(name, f"{count:,}", *cells)
+    return table
+
+
 def find_hits(
-    queries: Gaussian, items: Gaussian, positives: Positives, k: int, metric: SimilarityMetric = "csd"
+    queries: Gaussian, items: Gaussian, positives: Positives, k: int, metric: RankingMetric = "csd"
 ) -> Tensor:
     """Find the k nearest items of each query, and which of them are positives.
 
@@ -227,7 +266,7 @@ def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) 
 
 
 def _find_block_hits(
-    rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, metric: SimilarityMetric
+    rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, metric: RankingMetric
 ) -> Tensor:
     """`find_hits` for some queries: bool (B, k).
 
@@ -250,7 +289,7 @@ def recall_at_k(
     items: Gaussian,
     positives: Positives,
     ks: Sequence[int] = RECALL_KS,
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
 ) -> dict[str, Proportion | None]:
     """Recall@k: fraction of queries with any positive among their k nearest items.
 
@@ -292,7 +331,7 @@ def recall_by_uncertainty(hits: Tensor, uncertainty: Tensor) -> RecallByUncertai
 
 
 def precision_metrics(
-    queries: Gaussian, items: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
+    queries: Gaussian, items: Gaussian, positives: Positives, metric: RankingMetric = "csd"
 ) -> PrecisionMetrics:
     """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R is the number of positives of a query.
 
@@ -345,7 +384,7 @@ def _compute_query_metrics(hits: Tensor, counts: Tensor) -> Tensor:
 
 
 def image_text_recall(
-    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
+    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: RankingMetric = "csd"
 ) -> RetrievalMetrics:
     """Recall@1, 5 and 10 in both directions.
 
@@ -373,7 +412,7 @@ def image_text_recall(
 
 
 def _search_direction(
-    queries: Gaussian, items: Gaussian, positives: Positives, metric: SimilarityMetric
+    queries: Gaussian, items: Gaussian, positives: Positives, metric: RankingMetric
 ) -> tuple[Recalls, RecallByUncertainty | None]:
     """Recalls of one direction, and recall@1 by uncertainty, from one search; None if no query has positives."""
     has_positive = positives.counts > 0
@@ -385,7 +424,7 @@ def _search_direction(
 
 
 def many_to_many_metrics(
-    images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
+    images: Gaussian, texts: Gaussian, positives: Positives, metric: RankingMetric = "csd"
 ) -> ManyToManyMetrics:
     """`precision_metrics` in both directions.
 
@@ -407,7 +446,7 @@ def many_to_many_metrics(
 def evaluate_retrieval(
     embedder: BaseEmbedder, source: Source, config: RetrievalConfig | None = None
 ) -> RetrievalResult:
-    """Evaluate retrieval on images with one or several captions each, by CSD and by cosine.
+    """Evaluate retrieval on images with one or several captions each: by CSD, by cosine, and by a likelihood's match.
 
     Args:
         embedder: The model, and how to embed with it.
@@ -421,17 +460,27 @@ def evaluate_retrieval(
     encoded = embedder.embed_images(source if config.limit is None else Subset(source, config.limit))
     captions, image_of_text = flatten_captions(encoded)
     texts = embedder.embed_texts(captions)
-    csd = image_text_recall(encoded.images, texts, image_of_text, "csd")
-    cosine = image_text_recall(encoded.images, texts, image_of_text, "cosine")
-    count = None
+    pairs = count = None
     if config.positives is not None:
         pairs, num_not_found = read_positives(config.positives, encoded)
         count = PositivesCount(num_pairs=len(pairs.indices), num_not_found=num_not_found)
-        csd = replace(csd, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, "csd"))
-        cosine = replace(cosine, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, "cosine"))
+
+    def evaluate(metric: RankingMetric) -> RetrievalMetrics:
+        """All metrics by one similarity."""
+        metrics = image_text_recall(encoded.images, texts, image_of_text, metric)
+        if pairs is None:
+            return metrics
+        return replace(metrics, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, metric))
+
+    logits = embedder.logit_parameters
+    image_rows, text_rows = choose_captions(image_of_text, config.seed)
     return RetrievalResult(
-        data=encoded.name, n=len(encoded), num_bad=len(encoded.errors), num_texts=len(captions), csd=csd, cosine=cosine,
+        data=encoded.name, n=len(encoded), num_bad=len(encoded.errors), num_texts=len(captions),
+        csd=evaluate("csd"), cosine=evaluate("cosine"), match=None if logits.gamma is None else evaluate(logits),
         positives=count,
+        match_calibration=match_calibration(
+            encoded.images[image_rows], texts[text_rows], logits, config.match_batch, config.seed
+        ),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.choices import SimilarityMetric
 from prolip.data.batch import Preprocessor
 from prolip.data.source import evenly_spaced
 from prolip.data.sources.labeled import LabeledData
@@ -19,6 +18,7 @@ from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, ImageTr
 from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.corruptions import make_corruption, make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_images
+from prolip.evaluation.ranking import resolve_ranking
 from prolip.evaluation.result import Mean, Proportion
 from prolip.evaluation.robustness_result import (
     AccuracyUncertainty,
@@ -29,7 +29,7 @@ from prolip.evaluation.robustness_result import (
     RobustnessResult,
 )
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import similarity
+from prolip.measures.nearest import RankingMetric, similarity
 from prolip.model.prolip import ProLIP
 from prolip.zeroshot.prompts import embed_classes
 
@@ -56,20 +56,21 @@ def evaluate_robustness(
         for kind in config.corruptions
     }
     occlusions = [(part, make_occlusion(part) if part else None) for part in config.occluded]
-    attack = _make_attack(config)
+    ranking = resolve_ranking(config.rank_by, embedder.logit_parameters)
+    attack = _make_attack(config, ranking.metric)
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
 
     def measure(transform: ImageTransform | None) -> AccuracyUncertainty:
         """Accuracy and uncertainty of the transformed images; None: of the unchanged images."""
         encoded = clean if transform is None else embedder.embed_images(data.source, transform)
-        return measure_accuracy(encoded.images, data.labels(encoded.metadata), classes, config.rank_by)
+        return measure_accuracy(encoded.images, data.labels(encoded.metadata), classes, ranking.metric)
 
     return RobustnessResult(
         data=data.source.name,
         n=len(clean),
         num_bad=len(clean.errors),
-        rank_by=config.rank_by,
+        rank_by=ranking.rank_by,
         num_classes=len(classes),
         clean=measure(None),
         occlusion=tuple(
@@ -86,7 +87,7 @@ def evaluate_robustness(
 
 
 def measure_accuracy(
-    images: Gaussian, labels: Tensor, classes: Gaussian, metric: SimilarityMetric = "csd"
+    images: Gaussian, labels: Tensor, classes: Gaussian, metric: RankingMetric = "csd"
 ) -> AccuracyUncertainty:
     """Measure zero-shot accuracy and mean image uncertainty.
 
@@ -107,14 +108,14 @@ def measure_accuracy(
     )
 
 
-def _make_attack(config: RobustnessConfig) -> PGDAttack | None:
+def _make_attack(config: RobustnessConfig, metric: RankingMetric) -> PGDAttack | None:
     """The attack for all numbers of steps but 0, which stands for the clean images; None if all of them are 0."""
     distinct_steps = tuple(dict.fromkeys(count for count in config.pgd_steps if count != 0))
     if not distinct_steps:
         return None
     return PGDAttack(
         steps=distinct_steps, epsilon=config.epsilon, step_size=config.step_size, start=config.start,
-        metric=config.rank_by,
+        metric=metric,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from rich.table import Table
 
-from prolip.choices import SimilarityMetric, StartPoint
+from prolip.choices import RankBy, StartPoint
 from prolip.console import describe_bad_samples, format_number, format_percent, make_table
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.result import Mean, Proportion, Result, get_value
@@ -83,7 +83,7 @@ class RobustnessResult(Result):
 
     task: ClassVar[str] = "robustness"
 
-    rank_by: SimilarityMetric
+    rank_by: RankBy
     """Similarity that found the nearest class."""
     num_classes: int
     """Number of classes."""

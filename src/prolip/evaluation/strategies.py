@@ -14,7 +14,7 @@ from prolip.evaluation import paper_numbers
 from prolip.evaluation.configs import PromptsConfig
 from prolip.evaluation.result import Proportion
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import find_nearest
+from prolip.measures.nearest import RankingMetric, find_nearest
 from prolip.mixture import inverse_uncertainty_weights, pool
 from prolip.zeroshot import prompt_weights
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, few_shot_weights, zero_shot_weights
@@ -108,6 +108,7 @@ class StrategyInputs:
     images, labels:             The tested images, (N, D), and their classes, int64 (N,).
     train_images, train_labels: The images to fit BPRW to, (M, D), and their classes, int64 (M,); M may be 0.
     config:                     Which strategies are compared.
+    metric:                     Similarity that finds the nearest class, from the config's rank_by.
     """
 
     prompts: Gaussian
@@ -116,6 +117,7 @@ class StrategyInputs:
     train_images: Gaussian
     train_labels: Tensor
     config: PromptsConfig
+    metric: RankingMetric
 
     @cached_property
     def has_uncertainty(self) -> bool:
@@ -131,7 +133,7 @@ class StrategyInputs:
         Returns:
             The accuracy, 0 to 1.
         """
-        predicted = find_nearest(self.images, classes, 1, metric=self.config.rank_by)[1][:, 0]
+        predicted = find_nearest(self.images, classes, 1, metric=self.metric)[1][:, 0]
         return (predicted == self.labels).double().mean().item()
 
     def make_generator(self, shots: int, run: int) -> torch.Generator:
@@ -276,7 +278,7 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
         )
         runs = [
             zero_shot_weights(
-                inputs.prompts, images, settings, inputs.make_generator(0, run), inputs.config.rank_by
+                inputs.prompts, images, settings, inputs.make_generator(0, run), inputs.metric
             ).weights
             for run in range(inputs.config.runs)
         ]

@@ -16,6 +16,7 @@ from prolip.evaluation.metrics import accuracy, bins, detection, selective
 from prolip.evaluation.metrics.confidence import Confidence, Confidences
 from prolip.evaluation.metrics.recalibration import evaluate_calibration
 from prolip.evaluation.predictions import Predictions, most_confident_errors, write_predictions
+from prolip.evaluation.ranking import resolve_ranking
 from prolip.evaluation.result import Mean, Proportion
 from prolip.evaluation.zeroshot_result import (
     ConfidenceMetrics,
@@ -57,6 +58,7 @@ def evaluate_zeroshot(
         The result.
     """
     config = config or ZeroShotConfig()
+    ranking = resolve_ranking(config.rank_by, embedder.logit_parameters)
     if classes is None:
         classes = embed_classes(embedder, data.class_names, data.templates, config.variance)
     encoded = embedder.embed_images(data.limited(config.limit).source)
@@ -65,16 +67,10 @@ def evaluate_zeroshot(
         encoded = replace(encoded, indices=indices)
     ood = None if ood_source is None else embedder.embed_images(ood_source)
     _check_sizes(encoded.images, classes, None if ood is None else ood.images)
-    predictions = Predictions.from_embeddings(
-        encoded.images,
-        data.labels(encoded.metadata),
-        classes,
-        config.rank_by,
-        embedder.logit_parameters,
-    )
+    predictions = Predictions.from_embeddings(encoded.images, data.labels(encoded.metadata), classes, ranking)
     result = _compute_metrics(predictions, encoded.images, classes, config)
     if ood is not None:
-        result = replace(result, ood=_compute_ood_metrics(predictions, classes, ood.images, ood.name, config))
+        result = replace(result, ood=_compute_ood_metrics(predictions, classes, ood.images, ood.name))
     return _add_samples(result, predictions, encoded, data, predictions_csv)
 
 
@@ -115,7 +111,7 @@ def compute_zeroshot_metrics(
         labels: Index of each image's true class, int64 (N,).
         classes: The classes, (C, D), at least two.
         config: The options; None: the defaults. The classes are pooled already.
-        logits: Scale and bias of the model's logits.
+        logits: Parameters of the model's match logits.
         ood: Images of none of the classes, (M, D); None: there are none.
 
     Returns:
@@ -123,13 +119,12 @@ def compute_zeroshot_metrics(
     """
     config = config or ZeroShotConfig()
     _check_sizes(images, classes, ood)
-    predictions = Predictions.from_embeddings(
-        images, labels, classes, config.rank_by, LogitParameters(*logits)
-    )
+    ranking = resolve_ranking(config.rank_by, LogitParameters(*logits))
+    predictions = Predictions.from_embeddings(images, labels, classes, ranking)
     result = _compute_metrics(predictions, images, classes, config)
     if ood is None:
         return result
-    return replace(result, ood=_compute_ood_metrics(predictions, classes, ood, "embeddings", config))
+    return replace(result, ood=_compute_ood_metrics(predictions, classes, ood, "embeddings"))
 
 
 def _check_sizes(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
@@ -147,23 +142,23 @@ def _compute_metrics(
     predictions: Predictions, images: Gaussian, classes: Gaussian, config: ZeroShotConfig
 ) -> ZeroShotResult:
     """Compute the metrics of the predictions for images, (N, D), among classes, (C, D)."""
-    scores, labels, logits = predictions.scores, predictions.labels, predictions.logits
+    scores, labels, ranking = predictions.scores, predictions.labels, predictions.ranking
     correct = accuracy.label_ranks(scores, labels) == 0
     top5 = accuracy.top_k_accuracy(scores, labels, 5)
     return ZeroShotResult(
         data="embeddings",
         n=len(images),
-        rank_by=config.rank_by,
+        rank_by=ranking.rank_by,
         seed=config.seed,
         num_classes=len(classes),
         num_empty_classes=len(classes) - len(labels.unique()),
-        logit_scale=logits.scale,
-        logit_bias=logits.bias,
+        logit_scale=ranking.logits.scale,
+        logit_bias=ranking.logits.bias,
         top1=Proportion.from_mean(correct.double().mean().item(), len(images)),
         top5=None if top5 is None else Proportion.from_mean(top5, len(images)),
         mean_per_class_recall=accuracy.mean_per_class_recall(scores, labels),
         uncertainty=_compute_uncertainty(images, classes, correct, labels),
-        calibration=evaluate_calibration(scores, labels, logits, config.seed),
+        calibration=evaluate_calibration(scores, labels, ranking.logits, config.seed),
         selective=_compute_selective(correct, predictions.confidences),
         ood=None,
     )
@@ -212,13 +207,10 @@ def _rank_by_confidence(correct: Tensor, values: Tensor) -> ConfidenceMetrics:
 
 
 @torch.no_grad()
-def _compute_ood_metrics(
-    predictions: Predictions, classes: Gaussian, ood: Gaussian, name: str, config: ZeroShotConfig
-) -> OODMetrics:
+def _compute_ood_metrics(predictions: Predictions, classes: Gaussian, ood: Gaussian, name: str) -> OODMetrics:
     """`ood` of the result. ood: images of none of the classes, (M, D). name: of their data."""
-    inside = predictions.confidences
-    scores = similarity(ood, classes, config.rank_by)
-    outside = Confidences.from_scores(ood, scores, predictions.logits)
+    inside, ranking = predictions.confidences, predictions.ranking
+    outside = Confidences.from_scores(ood, similarity(ood, classes, ranking.metric), ranking.logits)
     has_uncertainty = "uncertainty" in inside.ranking and "uncertainty" in outside.ranking
     return OODMetrics(
         data=name,

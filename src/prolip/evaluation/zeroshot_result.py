@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rich.table import Table
 
-from prolip.choices import SimilarityMetric
+from prolip.choices import RankBy
 from prolip.console import format_number, format_percent, make_table
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.bins import AccuracyBin, AccuracyCorrelations
@@ -121,7 +121,7 @@ class ZeroShotResult(Result):
 
     task: ClassVar[str] = "zeroshot"
 
-    rank_by: SimilarityMetric
+    rank_by: RankBy
     """Similarity that found the nearest class."""
     seed: int
     """Seed of the split for calibration."""
@@ -134,9 +134,10 @@ class ZeroShotResult(Result):
     templates: tuple[str, ...] = ()
     """Prompt templates of the classes."""
     logit_scale: float
-    """Scale of the model's logits, not its logarithm."""
+    """Scale of the similarities in the model's logits, not its logarithm; 1 for a likelihood model."""
     logit_bias: float | None
-    """Bias of the model's logits; None for a model trained with a softmax, which has none."""
+    """Bias of the model's logits; None where similarities have no match probability: of a model trained with a softmax,
+    and of a likelihood model by CSD or cosine."""
     top1: Proportion
     """Images whose nearest class is the true one."""
     top5: Proportion | None

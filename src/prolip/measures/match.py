@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from prolip.choices import RankBy
 from prolip.gaussian import HasMeanAndTrace, compute_dtype
 from prolip.measures import vmf
 
@@ -24,6 +25,11 @@ class LogitParameters(NamedTuple):
     scale: float
     bias: float | None
     gamma: float | None = None
+
+    @property
+    def default_rank_by(self) -> RankBy:
+        """The order that a model was trained for: match for a likelihood model, else CSD, as in the paper."""
+        return "csd" if self.gamma is None else "match"
 
     def logits(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
         """Logits of image i and text i.

@@ -12,13 +12,20 @@ from torch import Tensor
 from prolip.checks import require_choice, require_positive_int
 from prolip.choices import SimilarityMetric as SimilarityMetric  # noqa: PLC0414
 from prolip.gaussian import Gaussian, MeanTrace, check_gaussian, compute_dtype
+from prolip.measures.match import LogitParameters
 from prolip.progress import progress_bar
+
+RankingMetric = SimilarityMetric | LogitParameters
+"""What ranks items: csd, cosine, or the logit of a match with these parameters (of an image and a text, in either
+order). Without gamma that logit is affine in CSD, and its order is exactly that of CSD."""
 
 BLOCK = (2048, 16_384)
 """Queries and items that are compared at a time: 128 MiB of similarities."""
+PMI_BLOCK = (256, 4096)
+"""The same for the logits of a likelihood model, which take a dozen intermediate values per pair."""
 
 
-def similarity(queries: Gaussian, items: Gaussian, metric: SimilarityMetric = "csd") -> Tensor:
+def similarity(queries: Gaussian, items: Gaussian, metric: RankingMetric = "csd") -> Tensor:
     """Similarity of all pairs; larger is nearer.
 
     csd: mu_q . mu_i - (|mu_q|^2 + |mu_i|^2 - 2 + tr_q + tr_i) / 2 = 1 - CSD / 2, the similarity in PPCL's logits
@@ -27,12 +34,19 @@ def similarity(queries: Gaussian, items: Gaussian, metric: SimilarityMetric = "c
     Args:
         queries: (Q, D).
         items: (M, D).
-        metric: csd, or cosine of the means.
+        metric: csd, cosine of the means, or the parameters of a match logit, see `RankingMetric`.
 
     Returns:
         (Q, M).
     """
     _check_inputs(queries, items, metric)
+    if isinstance(metric, LogitParameters):
+        if metric.gamma is None:
+            return _to_logits(similarity(queries, items, "csd"), metric)
+        score = partial(_score_pmi, queries.mean_trace(), items.mean_trace(), metric)
+        rows = max(1, PMI_BLOCK[0] * PMI_BLOCK[1] // len(items))
+        starts = range(0, max(1, len(queries)), rows)
+        return torch.cat([score(slice(first, first + rows), slice(None)) for first in starts])
     return (
         _similarity_vectors(queries, metric) @ _similarity_vectors(items, metric).mT
         + _similarity_offsets(queries, metric)[:, None]
@@ -45,7 +59,7 @@ def find_nearest(
     items: Gaussian | MeanTrace,
     k: int,
     *,
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
     progress: bool | None = False,
 ) -> tuple[Tensor, Tensor]:
     """The k nearest items of each query. Ties are ordered by index.
@@ -56,7 +70,7 @@ def find_nearest(
         queries: (Q, D).
         items: (M, D).
         k: Items per query; all items if there are fewer.
-        metric: csd, or cosine of the means.
+        metric: csd, cosine of the means, or the parameters of a match logit, see `RankingMetric`.
         progress: A progress bar on stderr; None: if it is a terminal.
 
     Returns:
@@ -64,28 +78,59 @@ def find_nearest(
     """
     _check_inputs(queries, items, metric)
     require_positive_int(k, "k", maximum=2**31)
-    k = min(k, len(items.mean))
-    query_vectors, item_vectors = _similarity_vectors(queries, metric), _similarity_vectors(items, metric)
-    item_offsets = _similarity_offsets(items, metric)
-    num_queries = len(query_vectors)
-    values = query_vectors.new_empty(num_queries, k)
-    indices = torch.empty((num_queries, k), dtype=torch.int64, device=query_vectors.device)
+    if isinstance(metric, LogitParameters) and metric.gamma is None:
+        values, indices = find_nearest(queries, items, k, metric="csd", progress=progress)
+        return _to_logits(values, metric), indices
+    num_queries, num_items = len(queries), len(items.mean)
+    k = min(k, num_items)
+    score, block = _make_scorer(queries, items, metric)
+    dtype = compute_dtype(queries.mean, items.mean)
+    values = torch.empty((num_queries, k), dtype=dtype, device=queries.device)
+    indices = torch.empty((num_queries, k), dtype=torch.int64, device=queries.device)
     with progress_bar("searching", num_queries, "queries", progress) as advance:
-        for first_query in range(0, num_queries, BLOCK[0]):
-            rows = slice(first_query, first_query + BLOCK[0])
-            score_block = partial(_score_block, query_vectors[rows], item_vectors, item_offsets)
-            values[rows], indices[rows] = stable_topk_blocks(score_block, len(item_vectors), BLOCK[1], k)
-            advance(len(query_vectors[rows]))
+        for first_query in range(0, num_queries, block[0]):
+            rows = slice(first_query, min(first_query + block[0], num_queries))
+            values[rows], indices[rows] = stable_topk_blocks(partial(score, rows), num_items, block[1], k)
+            advance(rows.stop - rows.start)
     # a query's own offset changes none of its ranks, so that it is added last
     return values + _similarity_offsets(queries, metric)[:, None], indices
 
 
-def _score_block(query_vectors: Tensor, item_vectors: Tensor, item_offsets: Tensor, block: slice) -> Tensor:
-    """Similarities (Q, n) of queries to the n items of a block, without the offsets of the queries.
+Scorer = Callable[[slice, slice], Tensor]
+"""Slices of q queries and n items -> similarities (q, n), without the offsets of the queries."""
 
-    `block` is a slice of the rows of item_vectors.
-    """
-    return torch.addmm(item_offsets[block], query_vectors, item_vectors[block].mT)
+
+def _make_scorer(
+    queries: Gaussian, items: Gaussian | MeanTrace, metric: RankingMetric
+) -> tuple[Scorer, tuple[int, int]]:
+    """The scorer of a metric, and how many queries and items it should get at a time."""
+    if isinstance(metric, LogitParameters):
+        traces = MeanTrace(items.mean, items.uncertainty)
+        return partial(_score_pmi, queries.mean_trace(), traces, metric), PMI_BLOCK
+    vectors = _similarity_vectors(queries, metric), _similarity_vectors(items, metric)
+    return partial(_score_product, *vectors, _similarity_offsets(items, metric)), BLOCK
+
+
+def _score_product(
+    query_vectors: Tensor, item_vectors: Tensor, item_offsets: Tensor, rows: slice, block: slice
+) -> Tensor:
+    """`Scorer` of products of vectors (Q, D) and (M, D) with offsets (M,)."""
+    return torch.addmm(item_offsets[block], query_vectors[rows], item_vectors[block].mT)
+
+
+def _score_pmi(
+    queries: MeanTrace, items: MeanTrace, metric: LogitParameters, rows: slice, block: slice
+) -> Tensor:
+    """`Scorer` of the logits of a likelihood model."""
+    query_block, item_block = (
+        MeanTrace(z.mean[part], z.uncertainty[part]) for z, part in ((queries, rows), (items, block))
+    )
+    return metric.logits_matrix(query_block, item_block)
+
+
+def _to_logits(similarities: Tensor, parameters: LogitParameters) -> Tensor:
+    """Logits scale x similarity + bias of PPCL, from similarities 1 - CSD / 2 of any shape."""
+    return parameters.scale * similarities + (parameters.bias or 0.0)
 
 
 def stable_topk_blocks(
@@ -138,12 +183,13 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, indices
 
 
-def _check_inputs(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMetric) -> None:
+def _check_inputs(queries: Gaussian, items: Gaussian | MeanTrace, metric: RankingMetric) -> None:
     """Check queries (Q, D) and items (M, D), M at least 1; raises TypeError or ValueError.
 
     The values of a `MeanTrace` are not checked again: it comes from disk, block by block, already checked.
     """
-    require_choice(metric, get_args(SimilarityMetric), "metric")
+    if not isinstance(metric, LogitParameters):
+        require_choice(metric, get_args(SimilarityMetric), "metric")
     check_gaussian(queries, "queries")
     if not isinstance(items, MeanTrace):
         check_gaussian(items, "items")
@@ -165,9 +211,9 @@ def _similarity_vectors(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Te
     return torch.nn.functional.normalize(mean, dim=-1) if metric == "cosine" else mean
 
 
-def _similarity_offsets(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
-    """The term of each row that is added to all its similarities, (rows,): (1 - |mean|^2 - trace)/2; 0 for cosine."""
+def _similarity_offsets(z: Gaussian | MeanTrace, metric: RankingMetric) -> Tensor:
+    """The term of each row that is added to all its similarities, (rows,): (1 - |mean|^2 - trace)/2 for CSD, else 0."""
     mean = z.mean.to(compute_dtype(z.mean))
-    if metric == "cosine":
+    if metric != "csd":
         return mean.new_zeros(len(mean))
     return 0.5 * (1.0 - mean.square().sum(-1) - z.uncertainty.to(mean.dtype))

@@ -1,4 +1,4 @@
-"""Figure of retrieval: recall in both directions by CSD and by cosine; mAP@R and R-Precision."""
+"""Figure of retrieval: recall in both directions by CSD, by cosine and by match; mAP@R and R-Precision."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prolip.choices import SimilarityMetric
+from prolip.choices import RankBy
 from prolip.console import format_percent
 from prolip.evaluation.retrieval import METRIC_NAMES, Direction, RetrievalMetrics, RetrievalResult
 from prolip.reports import figures
 
 DIRECTIONS: dict[Direction, str] = {"image_to_text": "image → text", "text_to_image": "text → image"}
-SCORES: dict[SimilarityMetric, tuple[str, str]] = {
+SCORES: dict[RankBy, tuple[str, str]] = {
     "csd": ("CSD", figures.BLUE),
     "cosine": ("cosine", figures.ORANGE),
+    "match": ("match", figures.GREEN),
 }
-BAR_WIDTH = 0.4
-"""Width of a bar, as a fraction of the distance of two metrics; each metric has two bars."""
+BARS_WIDTH = 0.8
+"""Width of all bars of a metric, as a fraction of the distance of two metrics."""
+INCHES_PER_BAR = 0.36
+"""Width of a bar in the figure: its number must fit above it."""
 
 
 def save_retrieval_figure(result: RetrievalResult, out: Path) -> list[Path]:
-    """Save a figure with bars of each metric by CSD and by cosine, one panel per direction.
+    """Save a figure with bars of each metric by CSD, by cosine and, for a likelihood model, by match.
+
+    There is one panel per direction.
 
     Args:
         result: The result.
@@ -36,8 +41,9 @@ def save_retrieval_figure(result: RetrievalResult, out: Path) -> list[Path]:
     }
     num_items = {"image_to_text": result.num_texts, "text_to_image": result.n}
     num_metrics = max(len(values) for scores in by_direction.values() for values in scores.values())
+    num_scores = len(result.by_metric())
     with figures.figure_style():
-        figure = figures.make_figure(2 * (1.1 + 0.72 * num_metrics), 3.3)
+        figure = figures.make_figure(2 * (1.1 + INCHES_PER_BAR * num_scores * num_metrics), 3.3)
         panels = figure.subplots(1, len(DIRECTIONS), sharey=True)
         for axes, (direction, scores) in zip(panels, by_direction.items(), strict=True):
             _draw_bars(axes, scores)
@@ -45,7 +51,7 @@ def save_retrieval_figure(result: RetrievalResult, out: Path) -> list[Path]:
         # room for a number above a bar of 100 %
         panels[0].set(ylabel="percent", ylim=(0, 108), yticks=range(0, 101, 20))
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper right", ncols=2)
+        figure.legend(handles, labels, loc="outside upper right", ncols=num_scores)
         return figures.save_figure(figure, out)
 
 
@@ -54,14 +60,15 @@ def _get_metrics(metrics: RetrievalMetrics, direction: Direction) -> dict[str, f
     return {name: found.value for name, found in metrics.by_name(direction).items() if found is not None}
 
 
-def _draw_bars(axes: Any, scores: Mapping[SimilarityMetric, Mapping[str, float]]) -> None:
-    """Draw two bars per metric, one for each score side by side; `scores` has fractions by score and metric."""
+def _draw_bars(axes: Any, scores: Mapping[RankBy, Mapping[str, float]]) -> None:
+    """Draw the bars of each metric, one for each score side by side; `scores` has fractions by score and metric."""
     names = [name for name in METRIC_NAMES if any(name in values for values in scores.values())]
-    for side, (score, values) in enumerate(scores.items()):  # side 0: left of the tick, side 1: right
+    width = BARS_WIDTH / len(scores)
+    for place, (score, values) in enumerate(scores.items()):  # from the left; the tick is in the middle
         label, color = SCORES[score]
-        positions = [names.index(name) + (side - 0.5) * BAR_WIDTH for name in values]
+        positions = [names.index(name) + (place - (len(scores) - 1) / 2) * width for name in values]
         heights = [100 * fraction for fraction in values.values()]
-        bars = axes.bar(positions, heights, 0.94 * BAR_WIDTH, color=color, label=label)
+        bars = axes.bar(positions, heights, 0.94 * width, color=color, label=label)
         axes.bar_label(
             bars, [format_percent(fraction) for fraction in values.values()], fontsize=7.5, padding=1.5
         )

@@ -6,18 +6,34 @@ The evaluation draws no random numbers and doesn't change the model, so it doesn
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from prolip import distributed
 from prolip.gaussian import Gaussian
-from prolip.measures.public import csd_matrix
+from prolip.measures.match import LogitParameters
+from prolip.measures.nearest import RankingMetric, similarity
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 
 BATCH_SIZE = 256
 """Images or texts per forward pass."""
+
+
+class HeldOutEmbeddings(NamedTuple):
+    """Held-out samples as the model embeds them at a step.
+
+    Attributes:
+        images: (n, D), on the CPU.
+        texts: (n, D), on the CPU.
+        logits: Parameters of the model's match logits.
+    """
+
+    images: Gaussian
+    texts: Gaussian
+    logits: LogitParameters
 
 
 class HeldOutEvaluator:
@@ -35,26 +51,28 @@ class HeldOutEvaluator:
         self._is_match = match_captions(captions)
 
     @torch.no_grad()
-    def embed(self) -> tuple[Gaussian, Gaussian]:
+    def embed(self) -> HeldOutEmbeddings:
         """Embed all held-out samples with the model's present weights. All ranks call it and embed a part each.
 
         Returns:
-            Images and texts, (n, D) each, on the CPU.
+            Images and texts, and the parameters of the match logits that belong to the same weights.
         """
         images = self._embed_on_all_ranks(len(self._pixels), self._embed_images)
-        return images, self._embed_on_all_ranks(len(self._ids), self._embed_texts)
+        texts = self._embed_on_all_ranks(len(self._ids), self._embed_texts)
+        return HeldOutEmbeddings(images, texts, self._model.logit_parameters)
 
-    def compute_metrics(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
+    def compute_metrics(self, embedded: HeldOutEmbeddings) -> dict[str, float]:
         """Metrics (`HELD_OUT_METRICS`) of the result of `embed`.
 
         Args:
-            images: (n, D).
-            texts: (n, D).
+            embedded: The samples. A likelihood model ranks them by its match logits, any other by CSD.
 
         Returns:
             Metrics by name; without those of uncertainty if the model has no variances.
         """
-        return compute_retrieval(images, texts, self._is_match) | compute_uncertainty(images, texts)
+        images, texts, logits = embedded
+        metric: RankingMetric = "csd" if logits.default_rank_by == "csd" else logits
+        return compute_retrieval(images, texts, self._is_match, metric) | compute_uncertainty(images, texts)
 
     def _embed_images(self, rows: Tensor) -> Gaussian:
         """Embed the images with these row numbers (n,): (n, D), on the model's device."""
@@ -98,21 +116,24 @@ def match_captions(captions: Sequence[str]) -> Tensor:
     return caption_ids[:, None] == caption_ids
 
 
-def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> dict[str, float]:
-    """Recall@1 from image to text and from text to image, by CSD.
+def compute_retrieval(
+    images: Gaussian, texts: Gaussian, is_match: Tensor, metric: RankingMetric = "csd"
+) -> dict[str, float]:
+    """Recall@1 from image to text and from text to image.
 
     Args:
         images: (n, D).
         texts: (n, D).
         is_match: (n, n) bool, rows are images.
+        metric: Similarity that ranks.
 
     Returns:
         held_out/r1, which is the mean of both directions, and each direction; fractions from 0 to 1.
     """
-    distance = csd_matrix(images, texts)
-    rows = torch.arange(len(distance))
-    to_text = is_match[rows, distance.argmin(1)].double().mean().item()
-    to_image = is_match[distance.argmin(0), rows].double().mean().item()
+    scores = similarity(images, texts, metric)
+    rows = torch.arange(len(scores))
+    to_text = is_match[rows, scores.argmax(1)].double().mean().item()
+    to_image = is_match[scores.argmax(0), rows].double().mean().item()
     return {
         "held_out/r1": (to_text + to_image) / 2,
         "held_out/image_to_text_r1": to_text,

@@ -360,9 +360,9 @@ class Trainer:
         assert self.evaluator is not None
         ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
         with ema.swap_in() if ema is not None else nullcontext():
-            images, texts = self.evaluator.embed()
+            embedded = self.evaluator.embed()
         # Broadcast, so that all ranks take the same decision about the best model.
-        values = broadcast_from_rank_zero(lambda: compute_metrics(images, texts))
+        values = broadcast_from_rank_zero(lambda: compute_metrics(embedded))
         if self._update_best(values):
             self.checkpointer.wait()
             export_model(self.module, ema, self.folder / run_folder.BEST)

@@ -16,7 +16,7 @@ from torch import Tensor
 from prolip.checks import require_choice, require_positive_int
 from prolip.choices import Prior as Prior  # noqa: PLC0414
 from prolip.gaussian import Gaussian, check_gaussian
-from prolip.measures.nearest import SimilarityMetric, find_nearest
+from prolip.measures.nearest import RankingMetric, find_nearest
 from prolip.mixture import (
     MixingWeights,
     dirichlet_prior,
@@ -136,7 +136,7 @@ def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BP
 
 
 def find_nearest_images(
-    prompts: Gaussian, images: Gaussian, count: int, metric: SimilarityMetric = "csd"
+    prompts: Gaussian, images: Gaussian, count: int, metric: RankingMetric = "csd"
 ) -> Tensor:
     """Find the images that are nearest to the pooled prompts of each class.
 
@@ -159,7 +159,7 @@ def zero_shot_weights(
     images: Gaussian,
     settings: BPRWConfig,
     generator: torch.Generator,
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
 ) -> MixingWeights:
     """Fit the weights of the prompts to images without labels: the nearest images stand for each class.
 

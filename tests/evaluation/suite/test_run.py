@@ -16,6 +16,7 @@ from prolip.evaluation.result import Result
 from prolip.evaluation.suite.results import read_results
 from prolip.evaluation.suite.run import SCORING_VERSION, evaluate_suite
 from prolip.gaussian import Gaussian
+from tests.evaluation.likelihood import as_likelihood
 from tests.evaluation.suite import reference, tree
 
 
@@ -260,6 +261,17 @@ def test_a_deterministic_model_passes(small, tmp_path):
     )
     assert mains(csd) == mains(cosine)
     assert not csd.list_failures()
+
+
+def test_a_likelihood_is_ranked_by_its_match(small, tmp_path):
+    model = as_likelihood(tree.varied_model())
+    by_match, by_csd = (
+        evaluate_suite(Embedder(model=model), small, tmp_path, SuiteConfig(tasks=THREE, rank_by=by))
+        for by in (None, "csd")
+    )
+    assert {line.rank_by for line in by_match.tasks} == {"match"}
+    assert mains(by_match) != mains(by_csd)
+    assert not by_match.list_failures()
 
 
 def test_bad_arguments(model, tmp_path):

@@ -13,6 +13,8 @@ from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation.suite import score
 from prolip.evaluation.suite.tasks import get_task
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
+from prolip.measures.nearest import similarity
 from prolip.measures.public import csd_matrix
 
 
@@ -24,6 +26,15 @@ def classified(draw, samples=60, classes=8):
     images, anchors = draw(samples, 6), draw(classes, 6)
     labels = (torch.arange(samples) ** 2 % classes + 1) % classes
     return images, labels, anchors, (-csd_matrix(images, anchors)).numpy()
+
+
+@pytest.mark.parametrize(
+    "metric", ["csd", "cosine", LogitParameters(0.5, -3.0, 2.0), LogitParameters(9.0, -9.0)]
+)
+def test_paired_similarity_is_the_diagonal_of_all_pairs(draw, metric):
+    cues, images = draw(7, 6), draw(7, 6)
+    found = score._paired_similarity(cues, images, metric)
+    torch.testing.assert_close(found, similarity(cues, images, metric).diagonal())
 
 
 def test_accuracy_recall_and_f1(draw):

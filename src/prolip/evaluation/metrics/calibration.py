@@ -6,6 +6,7 @@ sigmoid(scale x similarity + bias) (Eq. 2). `metrics.fit` fits both to data (pos
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -54,7 +55,7 @@ class CalibrationMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class PairCalibration:
-    """Calibration of the sigmoid over all N x C pairs. Most are easy non-matches, so the values are small."""
+    """Calibration of the sigmoid over all pairs. Most are easy non-matches, so the values are small."""
 
     ece: float
     """Expected calibration error, with bins of equal width."""
@@ -214,17 +215,32 @@ def sigmoid_calibration(
 def _all_pairs_metrics(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> PairCalibration:
     """Calibration of the sigmoid over all N x C pairs; a pair of a sample and its true class is a match."""
     rows, classes = _num_rows_per_block(similarities), torch.arange(similarities.shape[1])
+    blocks = zip(similarities.split(rows), labels.split(rows), strict=True)
+    return pair_calibration(
+        (scale * block.double() + bias, classes == label[:, None]) for block, label in blocks
+    )
+
+
+def pair_calibration(blocks: Iterable[tuple[Tensor, Tensor]]) -> PairCalibration:
+    """Calibration of match probabilities of pairs that come in blocks.
+
+    Args:
+        blocks: Logits of a match, of any shape, and whether the pairs match, bool of that shape; at least one block,
+            none of them empty.
+
+    Returns:
+        Of all pairs of all blocks.
+    """
     reliability, brier, loss = None, 0.0, 0.0
-    for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
-        logit = (scale * block.double() + bias).flatten()
-        match = (classes == label[:, None]).flatten()
+    for logits, matches in blocks:
+        logit, match = logits.double().flatten(), matches.flatten()
         block_bins = bin_by_confidence(torch.sigmoid(logit), match)
         squares, losses = _binary_losses(logit, match)
         brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
         reliability = block_bins if reliability is None else reliability + block_bins
     if reliability is None:
-        raise ValueError(f"similarities {tuple(similarities.shape)} must be (N, C), N at least 1")
-    count = similarities.numel()
+        raise ValueError("there are no pairs: calibration needs at least one block of them")
+    count = reliability.count.sum().item()
     return PairCalibration(ece=reliability.error, brier=brier / count, log_loss=loss / count)
 
 

@@ -50,7 +50,7 @@ class Confidences:
         Args:
             images: The classified images, (N, D).
             scores: Similarities to the classes, (N, C).
-            logits: The model's scale and bias.
+            logits: Scale and bias that make logits of the scores (`Ranking.logits`).
 
         Returns:
             The confidences, (N,) each; without "uncertainty" if the images are points.

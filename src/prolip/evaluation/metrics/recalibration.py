@@ -86,7 +86,7 @@ def evaluate_calibration(
     Args:
         scores: Similarities of samples and classes, (N, C), C at least 2.
         labels: Index of each sample's true class, int64 (N,).
-        logits: The model's own scale and bias.
+        logits: The model's own scale and bias that make logits of the scores (`Ranking.logits`).
         seed: Seed of the split.
 
     Returns:

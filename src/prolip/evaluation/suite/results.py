@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from prolip.choices import SimilarityMetric
+from prolip.choices import RankBy
 from prolip.configs import build_dataclass
 from prolip.evaluation.result import check_field_types
 from prolip.files import fsync_folder
@@ -54,7 +54,7 @@ class SuiteTaskResult:
     """Name of the task."""
     model: str | None = None
     """Identity of the model; None if the data is missing."""
-    rank_by: SimilarityMetric = "csd"
+    rank_by: RankBy = "csd"
     """Similarity that finds the nearest class or item."""
     templates: tuple[str, ...] | None = None
     """Templates that replaced those of the task."""

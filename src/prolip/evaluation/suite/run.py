@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prolip.choices import SimilarityMetric
 from prolip.console import format_number
 from prolip.data.source import compute_fingerprint
 from prolip.data.sources.folder import iter_files
@@ -16,6 +15,7 @@ from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages
 from prolip.evaluation.configs import SuiteConfig
 from prolip.evaluation.positives import flatten_captions
+from prolip.evaluation.ranking import Ranking, resolve_ranking
 from prolip.evaluation.suite import score
 from prolip.evaluation.suite.results import (
     SuiteTaskResult,
@@ -68,7 +68,8 @@ def evaluate_suite(
             "describes the layout)"
         )
     selected, path = get_tasks(config.tasks), Path(out) / RESULTS_FILE
-    evaluator = _TaskEvaluator(embedder, config.rank_by, None if templates is None else tuple(templates))
+    ranking = resolve_ranking(config.rank_by, embedder.logit_parameters)
+    evaluator = _TaskEvaluator(embedder, ranking, None if templates is None else tuple(templates))
     results: list[SuiteTaskResult] = []
     for position, task in enumerate(selected, start=1):
         results.append(evaluator.evaluate_or_read(task, Path(data), path))
@@ -104,7 +105,7 @@ class _TaskEvaluator:
     """Evaluates tasks with one model, one similarity and, unless None, the same templates for all."""
 
     embedder: BaseEmbedder
-    rank_by: SimilarityMetric
+    ranking: Ranking
     templates: tuple[str, ...] | None
 
     def evaluate_or_read(self, task: SuiteTask, data: Path, path: Path) -> SuiteTaskResult:
@@ -113,7 +114,7 @@ class _TaskEvaluator:
         if folder is None:
             return SuiteTaskResult(key=task.key, dataset=task.name, missing=str(data / task.folder))
         result = SuiteTaskResult(
-            key=task.key, dataset=task.name, model=self.embedder.identity, rank_by=self.rank_by,
+            key=task.key, dataset=task.name, model=self.embedder.identity, rank_by=self.ranking.rank_by,
             templates=self.templates, data=fingerprint_folder(folder), version=SCORING_VERSION,
         )  # fmt: skip
         finished = find_result(read_results(path), result)
@@ -158,17 +159,17 @@ class _TaskEvaluator:
                 score.read_metadata(task, metadata, [task.group_field])[:, 0] if task.group_field else None
             )
             labels = data.labels(metadata)
-            metrics = score.classification_metrics(task, images, labels, classes, groups, self.rank_by)
+            metrics = score.classification_metrics(task, images, labels, classes, groups, self.ranking.metric)
         elif isinstance(data, CaptionedImages):
             captions, image_of_text = flatten_captions(encoded)
             texts = self.embedder.embed_texts(captions)
-            metrics = score.retrieval_metrics(images, texts, image_of_text, self.rank_by)
+            metrics = score.retrieval_metrics(images, texts, image_of_text, self.ranking.metric)
         elif isinstance(data, FaceImages):
             classes_by_objective = {
                 objective: embed_classes(self.embedder, *prompts)
                 for objective, prompts in data.prompts.items()
             }
-            metrics = score.face_metrics(task, images, classes_by_objective, metadata, self.rank_by)
+            metrics = score.face_metrics(task, images, classes_by_objective, metadata, self.ranking.metric)
         else:
             metrics = self._winogavil_metrics(data, encoded)
         return metrics, encoded
@@ -180,7 +181,7 @@ class _TaskEvaluator:
         )
         cues = self.embedder.embed_texts([score.make_cue_prompt(cue) for cue in data.cues])
         return score.winogavil_metrics(
-            cues[complete], encoded.images, instances, image_rows, associated, self.rank_by
+            cues[complete], encoded.images, instances, image_rows, associated, self.ranking.metric
         )
 
 

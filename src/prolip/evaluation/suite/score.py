@@ -24,7 +24,8 @@ from prolip.evaluation.retrieval import Direction, image_text_recall
 from prolip.evaluation.suite.results import GroupMetric, TaskMetrics
 from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import SimilarityMetric, similarity
+from prolip.measures.match import LogitParameters
+from prolip.measures.nearest import RankingMetric, similarity
 
 MIN_LARGE, MAX_SMALL = 10, 6
 """WinoGAViL: candidates of an instance that counts for jaccard_10_12, at least; for jaccard_5_6, at most."""
@@ -41,7 +42,7 @@ def classification_metrics(
     labels: Tensor,
     classes: Gaussian,
     groups: Tensor | None = None,
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
 ) -> TaskMetrics:
     """Metrics of a classification task.
 
@@ -136,7 +137,7 @@ def _get_integer_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequen
 
 
 def retrieval_metrics(
-    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
+    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: RankingMetric = "csd"
 ) -> TaskMetrics:
     """Metrics of a retrieval task: those of `prolip.evaluation.retrieval.image_text_recall`.
 
@@ -181,7 +182,7 @@ def winogavil_metrics(
     instances: Tensor,
     image_rows: Tensor,
     associated: Tensor,
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
 ) -> TaskMetrics:
     """Mean Jaccard index of the k candidates nearest to the cue and the k candidates associated with it.
 
@@ -240,8 +241,10 @@ def winogavil_metrics(
     )
 
 
-def _paired_similarity(cues: Gaussian, images: Gaussian, metric: SimilarityMetric) -> Tensor:
+def _paired_similarity(cues: Gaussian, images: Gaussian, metric: RankingMetric) -> Tensor:
     """`prolip.measures.nearest.similarity` of row i of `cues` and row i of `images`, (P, D) each: (P,)."""
+    if isinstance(metric, LogitParameters):
+        return metric.logits(images, cues)
     if metric == "cosine":
         return torch.nn.functional.cosine_similarity(cues.mean, images.mean, dim=-1)
     return 1.0 - 0.5 * ((cues.mean - images.mean).square().sum(-1) + cues.uncertainty + images.uncertainty)
@@ -281,7 +284,7 @@ def face_metrics(
     images: Gaussian,
     classes: Mapping[str, Gaussian],
     metadata: Sequence[SampleMetadata],
-    metric: SimilarityMetric = "csd",
+    metric: RankingMetric = "csd",
 ) -> TaskMetrics:
     """Metrics of FairFace and UTKFace, which are not among the 38 tasks and have no main metric.
 

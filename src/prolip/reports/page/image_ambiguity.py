@@ -54,9 +54,9 @@ def build_section(result: ImageAmbiguityResult, data: LabeledData | None) -> Pag
         *(_build_sequence_figure(sequence) for sequence in result.sequences),
     ]
     intro = (
-        f"{result.n:,} images, each of which hides known facts of its scene: colors, shapes, sizes, positions, or cells "
-        "behind curtains. The true ambiguity of an image is the probability that a random scene looks the same; a model "
-        "that knows what it doesn't see is the more uncertain, the higher it is."
+        f"{result.n:,} images, each of which hides known facts of its scene: colors, shapes, sizes, positions, or "
+        "cells behind curtains. The true ambiguity of an image is the probability that a random scene looks the same. "
+        "A model that knows what it doesn't see is the more uncertain, the higher it is."
     )
     return PageSection(
         id="image-ambiguity",

@@ -48,7 +48,7 @@ class HeadlineMetrics:
     """Headline numbers of one model. None: no data, or a model without uncertainty.
 
     zero_shot:  top-1 accuracy, 0 to 1.
-    r1:         recall@1 by CSD, mean of both directions, 0 to 1.
+    r1:         recall@1 by the order that the model was trained for, mean of both directions, 0 to 1.
     truth:      Spearman correlation of caption uncertainty with the true log-ambiguity.
     images:     Spearman correlation of image uncertainty with the true log-ambiguity.
     text_above: fraction of captions that are more uncertain than their image.
@@ -230,7 +230,7 @@ def make_headline(
     images = None if image_ambiguity is None else image_ambiguity.score(UNCERTAINTY)
     return HeadlineMetrics(
         zero_shot=None if zero_shot is None else zero_shot.top1.value,
-        r1=None if retrieval is None else retrieval.csd.mean_r1,
+        r1=None if retrieval is None else retrieval.trained.mean_r1,
         truth=None if found is None or found.ambiguity is None else found.ambiguity.spearman,
         images=None if images is None else images.spearman,
         text_above=None if found is None else found.text_above_own_image.value,
