@@ -45,7 +45,6 @@ def run_trials(
     Returns:
         For each seed, the outcome of each trial by name.
     """
-    torch.set_flush_denormal(True)  # false pairs have tiny gradients, which would be slow
     with progress_bar("trials", len(seeds) * len(trials), "trials", show) as advance:
         by_seed = []
         for seed in seeds:
@@ -159,4 +158,5 @@ def main(args: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_flush_denormal(True)  # false pairs have tiny gradients, which would be slow
     main()

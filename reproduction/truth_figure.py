@@ -39,6 +39,8 @@ DIGITS = 5
 """Significant digits of the saved numbers."""
 MAX_TICKS = 5
 """Largest number of ticks of uncertainty."""
+X_TICKS = (-12, -8, -4, 0)
+"""Ticks of the log-ambiguity: the most specific captions of these scenes are at -13 nats."""
 X_LABELS = {
     "text": "true log-ambiguity of the caption: specific ← → general",
     "image": "true log-ambiguity of the veiled image: clear ← → hidden",
@@ -217,7 +219,7 @@ def _make_row(part: Any, columns: int, modality: str, kinds: Sequence[str]) -> l
         row[0].scatter([], [], s=22, color=color, linewidth=0, label=kind)
         for color, kind in zip(COLORS, kinds, strict=True)
     ]
-    part.legend(handles=handles, loc="outside lower center", ncols=len(kinds), handletextpad=0.1)
+    part.legend(handles=handles, loc="outside upper right", ncols=len(kinds), handletextpad=0.1)
     return list(row)
 
 
@@ -241,7 +243,7 @@ def _draw_panel(
         )
     low, high = float(y.min()), float(y.max())
     margin = (high / low) ** 0.06
-    axes.set(yscale="log", ylim=(low / margin / 1.001, high * margin * 1.001))
+    axes.set(yscale="log", ylim=(low / margin / 1.001, high * margin * 1.001), xticks=X_TICKS)
     ticks = figures.choose_log_ticks(low, high, MAX_TICKS)
     axes.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()
@@ -250,7 +252,8 @@ def _draw_panel(
 def _write_title(axes: Any, correlations: Correlations, within: str) -> None:
     """Write the correlations above a panel."""
     overall, grouped = (format_number(value, "+.2f") for value in (correlations.overall, correlations.within))
-    axes.set_title(f"ρ {overall}, {within} {grouped}", fontsize=9.5, fontweight="normal")
+    text = f"ρ {overall}, {within} {grouped}".replace("-", "\N{MINUS SIGN}")
+    axes.set_title(text, fontsize=9.5, fontweight="normal")
 
 
 def _round_uncertainty(z: Gaussian) -> tuple[float, ...]:
