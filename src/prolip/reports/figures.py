@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,16 @@ from prolip.files import atomic_write
 
 BLUE, ORANGE, GREEN, GRAY = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
 """Colors that are distinct in print and to color-blind readers."""
+TICKS = (
+    (1.0,),
+    (1.0, 3.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    tuple(1 + 0.2 * k for k in range(45)),
+)
+"""Leading digits of the ticks of a logarithmic axis, from few to many."""
+MAX_TICKS = 6
+"""More labels would overlap."""
 
 STYLE = {
     "font.size": 9.5,
@@ -72,3 +83,26 @@ def save_figure(figure: Any, out: Path) -> list[Path]:
         draw = partial(figure.savefig, format=suffix, **options)
         paths.append(atomic_write(path, draw))
     return paths
+
+
+def choose_log_ticks(low: float, high: float, max_ticks: int = MAX_TICKS) -> list[float]:
+    """Choose the ticks of a logarithmic axis.
+
+    The first of `TICKS` that gives at least three ticks is used, else the last; of too many ticks, every n-th is kept.
+
+    Args:
+        low: Smallest value of the axis, above 0.
+        high: Largest value.
+        max_ticks: Largest number of ticks.
+
+    Returns:
+        Values from low to high, ascending.
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in TICKS:
+        ticks = [
+            digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high
+        ]
+        if len(ticks) >= 3:
+            break
+    return ticks[:: math.ceil(len(ticks) / max_ticks)] if len(ticks) > max_ticks else ticks

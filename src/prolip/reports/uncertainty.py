@@ -18,17 +18,6 @@ from prolip.evaluation.uncertainty import UncertaintyResult
 from prolip.reports import figures, sheets
 from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
-TICKS = (
-    (1.0,),
-    (1.0, 3.0),
-    (1.0, 2.0, 5.0),
-    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
-    tuple(1 + 0.2 * k for k in range(45)),
-)
-"""Leading digits of the ticks of a logarithmic axis, from few to many."""
-MAX_TICKS = 6
-"""More labels would overlap."""
-
 
 def save_uncertainty_figure(result: UncertaintyResult, out: Path) -> list[Path]:
     """Save one figure with a panel per analysis that the result holds.
@@ -386,19 +375,7 @@ def _compute_binned_medians(
 
 
 def _set_log_ticks(axes: Any, low: float, high: float) -> None:
-    """Set ticks of a logarithmic axis from low to high, labeled with plain numbers.
-
-    The first of `TICKS` that gives at least three ticks is used, else the last; of more than `MAX_TICKS` ticks, every
-    n-th is kept.
-    """
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    for digits in TICKS:
-        ticks = [
-            digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high
-        ]
-        if len(ticks) >= 3:
-            break
-    if len(ticks) > MAX_TICKS:
-        ticks = ticks[:: math.ceil(len(ticks) / MAX_TICKS)]
+    """Set ticks of a logarithmic horizontal axis from low to high, labeled with plain numbers."""
+    ticks = figures.choose_log_ticks(low, high)
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()
