@@ -29,7 +29,7 @@ CONTROLS = (
 
 
 def _make_text_controls(key: str) -> tuple[Control, ...]:
-    """Controls of a correlation: other models, and the correlations of length and of pool perplexity. key: in a cell."""
+    """Controls of a correlation: other models, and the correlations of length and of pool perplexity."""
     names = {**LENGTH_CONTROLS, PERPLEXITY: "pool perplexity"}
     return (
         *CONTROLS,
@@ -92,8 +92,8 @@ CLAIMS = (
     Claim(
         id="likelihood-rivals",
         statement="Its text uncertainty is closer to the truth than length and pool perplexity are",
-        definition="The correlation less the largest of the correlations of words, word pieces, unigram information and "
-        "the perplexity of the caption over 1000 images, by the same model. Effect: the difference.",
+        definition="The correlation less the largest of the correlations of words, word pieces, unigram information "
+        "and the perplexity of the caption over 1000 images, by the same model. Effect: the difference.",
         where=OURS,
         paper=NOT_IN_PAPER,
         observe=observe_correlation_gain(
@@ -139,10 +139,14 @@ CLAIMS = (
             against=False,
         ),
         Control(
-            name="one object", observe=observe_correlation("veils/by_count/1/spearman", "veils/n"), against=False
+            name="one object",
+            observe=observe_correlation("veils/by_count/1/spearman", "veils/n"),
+            against=False,
         ),
         Control(
-            name="two objects", observe=observe_correlation("veils/by_count/2/spearman", "veils/n"), against=False
+            name="two objects",
+            observe=observe_correlation("veils/by_count/2/spearman", "veils/n"),
+            against=False,
         ),
     ),
     _make_image_claim(

@@ -34,7 +34,8 @@ def _make_zero_shot_claim(rival: str, name: str) -> Claim:
     return Claim(
         id=f"zero-shot-{rival}",
         statement=f"ProLIP's zero-shot accuracy is above {name}'s",
-        definition=f"{ZERO_SHOT} In the world styled, where classes are hard to tell apart. Effect: ProLIP less {name}.",
+        definition=f"{ZERO_SHOT} In the world styled, where classes are hard to distinguish. "
+        f"Effect: ProLIP less {name}.",
         where=f"Table {paper_numbers.MAIN.label} (ImageNet, B/16, 1.28B)",
         paper=format_comparison(paper_numbers.MAIN, "ProLIP B/16 1.28B", f"{name} B/16 1.28B", "imagenet"),
         observe=observe_fraction(ACCURACY, NUM_IMAGES, above=0.0),

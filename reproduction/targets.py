@@ -88,7 +88,9 @@ LIKELIHOOD_TARGETS = (
         _make_mean_target(f"chains, level {k} above level {k + 1}", f"hierarcaps/order/pairs/{k}", 0.995)
         for k in range(3)
     ),
-    _make_mean_target("Spearman, image uncertainty and true log-ambiguity (veils)", "veils/spearman", 0.80, VEILED),
+    _make_mean_target(
+        "Spearman, image uncertainty and true log-ambiguity (veils)", "veils/spearman", 0.80, VEILED
+    ),
     _make_mean_target(
         "AUROC of image uncertainty for wrong answers (veils)", "veils/errors/auroc", 0.80, VEILED
     ),
@@ -108,7 +110,9 @@ LIKELIHOOD_TARGETS = (
     _make_mean_target("AUROC of containment", "matching/matched/log_containment/auroc", 0.97),
     Target("ECE of match probabilities: below", ("match/ece",), 0.01, LIKELIHOOD, None, "mean", below=True),
     _make_mean_target(
-        "traversals that end at a true caption of level 0 or 1", "hierarcaps/ends/general-match/true_and_general", 0.90
+        "traversals that end at a true caption of level 0 or 1",
+        "hierarcaps/ends/general-match/true_and_general",
+        0.90,
     ),
 )
 """Targets of the variants with the likelihood, which need no lexicon."""

@@ -16,7 +16,7 @@ VEILED_FRACTION = 0.5
 """Fraction of the images behind veils, in the last stage of VEILED and its control."""
 UNTRAINED, COST = "untrained", "cost"
 VARIED, STYLED = "varied", "styled"
-"""Worlds of further variants: in one, the ambiguities of broad captions differ widely; the other is hard to classify."""
+"""Worlds of further variants: the ambiguities of broad captions differ; images are hard to classify."""
 
 
 @dataclass(frozen=True)

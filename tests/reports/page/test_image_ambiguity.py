@@ -36,7 +36,10 @@ def step(number, value, share=None):
     return StepMetrics(step=number, n=4, log_ambiguity=-1.0, uncertainty=uncertainty, rises=rises)
 
 
-def make_result(scores, accuracy=Proportion.from_mean(0.25, 8)):
+ACCURACY = Proportion.from_mean(0.25, 8)
+
+
+def make_result(scores, accuracy=ACCURACY):
     return ImageAmbiguityResult(
         data="veiled", n=3, num_bad=0, num_images=3, num_pool=0, num_classes=64, accuracy=accuracy, scores=scores,
         veils=(), kinds=(), visible_objects=(), above_whole=RisingPairs(n=0, uncertainty=None, perplexity=None),
