@@ -14,6 +14,7 @@ from prolip.data.sources.hierarimgs import read_hierarimgs
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
+from prolip.evaluation.chains import EndScores
 from prolip.evaluation.configs import HierarCapsConfig, HierarImgsConfig, PromptsConfig, RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
 from prolip.evaluation.entailment import Entailment, LevelEntailment
@@ -203,6 +204,8 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
             most specific one?) {n, positives, auroc, average_precision, levels}; auroc and average_precision are by
             score, levels are the same for each level, {auroc, average_precision}. The truth is exact.
         traversal: {precision, recall, root_recall} by root of the traversal.
+        ends: by root {true_and_general (fraction of paths that end at a true caption of level 0 or 1), true, level
+            (mean), distinct (number of different ends)}; None for a root that needs the variances of the model.
         recall: that of the radial protocol, which HierarCaps itself uses.
     """
     data = read_hierarcaps(evaluation_data.folder / "hierarcaps" / "test.csv")
@@ -224,12 +227,16 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
         for row in result.traversal or ()
         if row.root_of in (None, "image")
     }
+    ends = {
+        row.root: _describe_ends(row.ends) for row in result.traversal or () if row.root_of in (None, "image")
+    }
     return {
         "n": result.n,
         "order": order,
         "order_controls": {score.name: _describe_order(score) for score in controls.scores},
         "entailment": {entry.query: _describe_entailment(entry) for entry in result.entailment},
         "traversal": {root: traversals.get(root) for root in ("null", "inclusion", "inclusion+null")},
+        "ends": {root: ends.get(root) for root in ("null", "inclusion+null", "general-match")},
         "recall": None if result.radial is None else result.radial.recall.value,
     }
 
@@ -240,6 +247,18 @@ def _make_truth(evaluation_data: EvaluationData, data: HierarCaps) -> Callable[[
     # `write_dataset` names files by the index of their scene
     scenes = [evaluation_data.world.draw_scene(seed, int(path.stem)) for path in data.images]
     return lambda image, caption: is_true(parse_caption(caption), scenes[image])
+
+
+def _describe_ends(ends: EndScores | None) -> dict[str, Any] | None:
+    """The entry of a root, as of `ends` of `evaluate_hierarcaps`."""
+    if ends is None:
+        return None
+    return {
+        "true_and_general": ends.true_and_general.value,
+        "true": ends.true.value,
+        "level": ends.level.value,
+        "distinct": ends.num_distinct,
+    }
 
 
 def _describe_order(score: OrderControl) -> dict[str, Any]:

@@ -87,7 +87,7 @@ CLAIMS = (
         "The same among equally long captions",
         "The same correlation, mean over lengths in words with 50 or more captions.",
         observe_correlation("ambiguity/within_length/mean", "ambiguity/within_length/n"),
-        _make_text_controls("within_length"),
+        _make_text_controls("within_length/mean"),
     ),
     Claim(
         id="likelihood-rivals",
