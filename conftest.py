@@ -2,6 +2,7 @@
 
 import os
 import socket
+from dataclasses import replace
 
 # Before torch is imported; subprocesses inherit it. Several threads per process would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,6 +13,7 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.model.create import create
+from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer_builders import train_word_level
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -88,6 +90,20 @@ def tokenizer():
 def nano(tokenizer):
     """A new model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
     return create("nano", tokenizer, seed=0).eval()
+
+
+@pytest.fixture
+def likelihood_nano(nano):
+    """A model of the smallest size with one log-variance per sample, for the likelihood; widths differ."""
+    config = nano.config.with_uncertainty("token", isotropic=True)
+    init = config.init.fit_to(config.embed_dim, isotropic=True, contrastive_loss="likelihood")
+    config = replace(config, contrastive_loss="likelihood", init=init)
+    generator = torch.Generator().manual_seed(0)
+    model = ProLIP(config, nano.tokenizer).init_weights(generator).eval()
+    with torch.no_grad():
+        for head in (model.image.log_var, model.text.log_var):
+            head.weight.normal_(0.0, 0.1, generator=generator)
+    return model
 
 
 @pytest.fixture(scope="session")

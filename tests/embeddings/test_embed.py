@@ -49,6 +49,24 @@ def test_embed_equals_model_embed_images_and_texts(nano, tmp_path):
     assert stored.header.scale == pytest.approx(nano.temperature.scale.item())
 
 
+@pytest.mark.parametrize("variances", ["full", "trace"])
+def test_embeddings_of_a_likelihood_model_have_its_match_probabilities(likelihood_nano, tmp_path, variances):
+    """From what is stored alone: the header has scale, bias and exponent."""
+    stored = run(
+        likelihood_nano, write_shards(tmp_path / "s", [5]), tmp_path / "out", variances=variances, part_size=9
+    )
+    assert (stored.header.gamma, stored.header.has_uncertainty) == (4.0, True)
+    images = likelihood_nano.embed_images([Image.open(io.BytesIO(make_png(n))) for n in range(5)])
+    texts = likelihood_nano.embed_texts([caption(n).strip() for n in range(5)])
+    ((_, image_rows),) = stored.iter_parts("image")
+    ((_, text_rows),) = stored.iter_parts("text")
+    logits = stored.header.logit_parameters.logits_matrix(
+        read_mean_traces(image_rows), read_mean_traces(text_rows)
+    )
+    expected = likelihood_nano.match_probability_matrix(images, texts)
+    torch.testing.assert_close(logits.sigmoid(), expected, rtol=1e-3, atol=1e-6)
+
+
 def test_embed_of_stream_equals_embed_of_shards(nano, tmp_path):
     """A part for each shard, numbers from 0 in each; else the same rows."""
     write_shards(tmp_path / "s", [5, 3])

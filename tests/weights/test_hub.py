@@ -187,6 +187,21 @@ def test_push_to_hub_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
     assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
 
 
+def test_push_to_hub_of_a_likelihood_model_keeps_its_probabilities(likelihood_nano, monkeypatch, tmp_path):
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    likelihood_nano.push_to_hub("me/ours")
+    for name in set(PretendedHub.sent) - {"message"}:
+        (tmp_path / name).write_bytes(PretendedHub.sent[name])
+    card = (tmp_path / "README.md").read_text()
+    assert "| log-variances | image: token, text: token; one per sample |" in card
+    assert "| contrastive loss | likelihood |" in card
+    model = prolip.load(tmp_path, device="cpu")
+    assert model.config == likelihood_nano.config
+    z = likelihood_nano.embed_texts(["a thing", "a red circle"])
+    assert z.uncertainty[0] != z.uncertainty[1]
+    assert torch.equal(model.match_probability(z, z), likelihood_nano.match_probability(z, z))
+
+
 def test_push_to_hub_refuses_a_broken_model_before_the_hub_is_asked(nano, monkeypatch):
     monkeypatch.setattr(hub, "HfApi", None)
     with torch.no_grad():

@@ -62,6 +62,24 @@ def test_export_onnx_takes_any_batch_size_and_length(exported, generator):
     }
 
 
+def test_export_onnx_of_an_isotropic_model_has_a_log_var_per_dimension(likelihood_nano, tmp_path, generator):
+    """The graph returns a Gaussian as any other model's: one width, D times."""
+    prolip.export_onnx(likelihood_nano, tmp_path)
+    for count in (1, 5):
+        pixels = torch.randn(count, 3, 32, 32, generator=generator)
+        mean, log_var = run(tmp_path / "image.onnx", pixels)
+        with torch.no_grad():
+            expected = likelihood_nano.encode_image(pixels)
+        assert log_var.shape == mean.shape == (count, 32)
+        torch.testing.assert_close(log_var, expected.log_var, rtol=0, atol=1e-4)
+        assert (log_var == log_var[:, :1]).all()
+    texts = ["a thing", "a red circle above a blue star"]
+    _, log_var = run(tmp_path / "text.onnx", likelihood_nano.tokenize(texts))
+    torch.testing.assert_close(log_var, likelihood_nano.embed_texts(texts).log_var, rtol=0, atol=1e-4)
+    content = json.loads((tmp_path / "config.json").read_text())["model"]
+    assert (content["contrastive_loss"], content["image"]["isotropic"]) == ("likelihood", True)
+
+
 class Session:
     """An onnxruntime that errs by a given amount, and only where a batch has several rows."""
 

@@ -35,7 +35,8 @@ A [prolip](https://arxiv.org/abs/2410.18857) model: {summary}.
 | embedding | {dimensions} dimensions |
 | images | {image_size} x {image_size} pixels, patches of {patch_size} |
 | texts | up to {context} tokens of a vocabulary of {vocabulary:,} |
-| log-variances | image: {image_uncertainty}, text: {text_uncertainty} |
+| log-variances | image: {image_uncertainty}, text: {text_uncertainty}{widths} |
+| contrastive loss | {contrastive_loss} |
 {origin}
 ```python
 import prolip
@@ -144,6 +145,8 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
         image_size=config.image.preprocessing.size, patch_size=config.image.patch_size,
         context=config.text.tokenizer.context_length, vocabulary=config.text.tokenizer.vocab_size,
         image_uncertainty=config.image.uncertainty, text_uncertainty=config.text.uncertainty,
+        widths="; one per sample" if config.image.isotropic and config.text.isotropic else "",
+        contrastive_loss=config.contrastive_loss,
         origin=f"| weights started from | {origin} |\n" if origin else "",
     )  # fmt: skip
 
