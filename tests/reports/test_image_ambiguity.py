@@ -40,7 +40,7 @@ RESULT = ImageAmbiguityResult(
     num_classes=4,
     accuracy=Proportion.from_mean(0.25, 40),
     scores=(
-        ScoreMetrics(name=UNCERTAINTY, spearman=0.62, mean_within_veil=-0.2, errors=ERRORS),
+        ScoreMetrics(name=UNCERTAINTY, spearman=-0.62, mean_within_veil=-0.2, errors=ERRORS),
         ScoreMetrics(name=PERPLEXITY, spearman=0.5, mean_within_veil=None, errors=ERRORS),
         ScoreMetrics(
             name="untrained, seed 0",
@@ -74,13 +74,13 @@ def test_figure_has_a_panel_per_analysis(tmp_path):
     png, svg = save_image_ambiguity_figure(RESULT, tmp_path / "all")
     text = svg_text(svg)
     for part in (
-        "Image uncertainty (ρ 0.62)",
+        "Image uncertainty (ρ \N{MINUS SIGN}0.62)",
         "Image pool perplexity (ρ 0.50)",
         "With the true ambiguity",
         "Wrong answers (accuracy 25 %)",
         "0.81",
         "Hidden step by step: curtains",
-        "95 %",
+        "95.0 %",
         "\N{MINUS SIGN}9.0",
         "nothing",
         "facts",

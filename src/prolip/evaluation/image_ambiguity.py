@@ -82,8 +82,11 @@ def evaluate_image_ambiguity(
     if embedder.has_uncertainty:
         scores |= _measure_controls(controls, source, images)
     result = _summarize(images, scores, answers, config.min_group)
-    sizes = {"num_pool": pool, "num_classes": classes}
-    return replace(result, **{name: 0 if found is None else len(found) for name, found in sizes.items()})
+    return replace(
+        result,
+        num_pool=0 if pool is None else len(pool),
+        num_classes=0 if classes is None else len(classes),
+    )
 
 
 def _embed_pool(
@@ -145,10 +148,9 @@ def compute_slope(logits: LogitParameters, images: Gaussian, texts: Gaussian) ->
         The logit of cosine 1 minus that of cosine 0, at least 0; of a PPCL model, its scale.
     """
     image_trace, text_trace = (z.uncertainty.double().median() for z in (images, texts))
-    low, high = logits.combine(
-        torch.tensor([0.0, 1.0], dtype=torch.float64), image_trace, text_trace, images.dim
-    ).tolist()
-    return max(0.0, high - low)
+    cosines = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    low, high = logits.combine(cosines, image_trace, text_trace, images.dim)
+    return max(0.0, (high - low).item())
 
 
 def _collect_captions(samples: Sequence[SampleMetadata]) -> list[str]:

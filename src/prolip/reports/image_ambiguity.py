@@ -73,7 +73,7 @@ def draw_points(axes: Any, result: ImageAmbiguityResult, score: str, values: Seq
             s=9, alpha=0.5, color=color, linewidth=0, rasterized=True, label=kind,
         )  # fmt: skip
     found = result.score(score)
-    rho = format_number(None if found is None else found.spearman, ".2f")
+    rho = _use_minus_sign(format_number(None if found is None else found.spearman, ".2f"))
     name = "uncertainty tr(Σ)" if score == UNCERTAINTY else "ln pool perplexity"
     axes.set(title=f"Image {score} (ρ {rho})", xlabel=TRUTH_LABEL, ylabel=name)
     if len(set(points.kind)) <= len(KIND_COLORS):
@@ -141,11 +141,12 @@ def draw_sequence(axes: Any, sequence: SequenceMetrics) -> None:
         share = None if step.rises is None else step.rises.uncertainty
         if share is not None and row:
             axes.annotate(
-                f"{100 * share.value:.0f} %", (row - 0.5, 0.5 * (means[row - 1] + means[row])), (0, 9),
-                textcoords="offset points", ha="right", fontsize=8.5, color=figures.BLUE,
+                f"{100 * share.value:.1f} %", (row - 0.5, 0.5 * (means[row - 1] + means[row])), (0, 9),
+                textcoords="offset points", ha="right" if means[row] >= means[row - 1] else "left", fontsize=8.5,
+                color=figures.BLUE,
             )  # fmt: skip
     axes.set_xticks(
-        range(len(steps)), [f"{step.step}\n{_format_truth(step.log_ambiguity)}" for step in steps]
+        range(len(steps)), [f"{step.step}\n{_use_minus_sign(f'{step.log_ambiguity:.1f}')}" for step in steps]
     )
     axes.set(
         title=f"Hidden step by step: {sequence.name}",
@@ -155,9 +156,9 @@ def draw_sequence(axes: Any, sequence: SequenceMetrics) -> None:
     axes.margins(x=0.12, y=0.18)
 
 
-def _format_truth(value: float) -> str:
-    """A log-ambiguity with one decimal, and with the minus sign of the axes."""
-    return f"{value:.1f}".replace("-", "\N{MINUS SIGN}")
+def _use_minus_sign(number: str) -> str:
+    """A number with the minus sign of the axes."""
+    return number.replace("-", "\N{MINUS SIGN}")
 
 
 def _choose_colors(kinds: Sequence[str]) -> dict[str, str]:
