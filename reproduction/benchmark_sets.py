@@ -210,7 +210,7 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
     """
     data = read_hierarcaps(evaluation_data.folder / "hierarcaps" / "test.csv")
     # which caption entails which is decided on their words, the same in all worlds
-    config = HierarCapsConfig(world="simple")
+    config = HierarCapsConfig(world="simple", controls=0)  # untrained models are a variant of their own
     result = hierarcaps.evaluate_hierarcaps(embedder, data, config, _make_truth(evaluation_data, data))
     uncertainty, controls = result.uncertainty, result.order_controls
     assert controls is not None
