@@ -150,7 +150,7 @@ def compute_slope(logits: LogitParameters, images: Gaussian, texts: Gaussian) ->
     image_trace, text_trace = (z.uncertainty.double().median() for z in (images, texts))
     cosines = torch.tensor([0.0, 1.0], dtype=torch.float64)
     low, high = logits.combine(cosines, image_trace, text_trace, images.dim)
-    return max(0.0, (high - low).item())
+    return max(0.0, float(high - low))
 
 
 def _collect_captions(samples: Sequence[SampleMetadata]) -> list[str]:
