@@ -22,6 +22,7 @@ from prolip.evaluation.order_controls import OrderControl
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
 from prolip.gaussian import Gaussian
+from prolip.measures.nearest import RankingMetric
 from prolip.scenes.meaning import is_true
 from prolip.scenes.parsing import parse_caption
 from prolip.scenes.writer import TEST
@@ -38,10 +39,11 @@ TOP_K = (1, 5, 10)
 
 
 def evaluate_zero_shot(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """Evaluate zero-shot accuracy by CSD on each task.
+    """Evaluate zero-shot accuracy on each task, by CSD and by the match that was trained.
 
     Returns:
-        By task {n, classes, one_prompt (accuracy with the first template, "a {c}"), all_prompts (with all templates)}.
+        By task {n, classes, one_prompt (accuracy by CSD with the first template, "a {c}"), one_prompt_match (by match;
+        for PPCL equal to one_prompt; None for a softmax model), all_prompts (by CSD with all templates)}.
     """
     return {name: _compute_accuracies(embedder, evaluation_data.task(name)) for name in TASKS}
 
@@ -49,16 +51,17 @@ def evaluate_zero_shot(embedder: Embedder, evaluation_data: EvaluationData) -> d
 def _compute_accuracies(embedder: Embedder, data: LabeledData) -> dict[str, Any]:
     """The entry of one task, as of `evaluate_zero_shot`."""
     images = embedder.embed_images(data.source)
-    labels = data.labels(images.metadata)
+    labels, logits = data.labels(images.metadata), embedder.logit_parameters
 
-    def compute_accuracy(templates: tuple[str, ...]) -> float:
+    def compute_accuracy(templates: tuple[str, ...], metric: RankingMetric = "csd") -> float:
         classes = embed_classes(embedder, data.class_names, templates)
-        return robustness.measure_accuracy(images.images, labels, classes).accuracy.value
+        return robustness.measure_accuracy(images.images, labels, classes, metric).accuracy.value
 
     return {
         "n": len(images),
         "classes": len(data.class_names),
         "one_prompt": compute_accuracy(data.templates[:1]),
+        "one_prompt_match": None if logits.bias is None else compute_accuracy(data.templates[:1], logits),
         "all_prompts": compute_accuracy(data.templates),
     }
 

@@ -10,7 +10,16 @@ from typing import Any
 from prolip.embeddings.embedder import Embedder
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
-from reproduction import ambiguity, benchmark_sets, filtering, masked, matching, retrieval, veils
+from reproduction import (
+    ambiguity,
+    benchmark_sets,
+    filtering,
+    masked,
+    match_probability,
+    matching,
+    retrieval,
+    veils,
+)
 from reproduction.evaluation_data import EmbeddedScenes, EvaluationData, embed_scenes
 
 DIGITS = 6
@@ -20,6 +29,7 @@ Measure = Callable[[Embedder, EvaluationData, EmbeddedScenes], Any]
 MEASURES: dict[str, Measure] = {
     "zero_shot": lambda embedder, data, scenes: benchmark_sets.evaluate_zero_shot(embedder, data),
     "retrieval": lambda embedder, data, scenes: retrieval.measure_retrieval(embedder, scenes),
+    "match": lambda embedder, data, scenes: match_probability.measure_match(embedder, scenes),
     "ambiguity": lambda embedder, data, scenes: ambiguity.measure_ambiguity(scenes),
     "matching": lambda embedder, data, scenes: matching.measure_matching(scenes),
     "veils": lambda embedder, data, scenes: veils.measure_veils(embedder, data),

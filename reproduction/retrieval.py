@@ -13,7 +13,7 @@ from prolip.evaluation.positives import Positives
 from prolip.evaluation.result import get_value
 from prolip.evaluation.retrieval import recall_at_k
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import SimilarityMetric
+from prolip.measures.nearest import RankingMetric
 from prolip.scenes.captions import Caption, make_complete_caption
 from prolip.scenes.meaning import is_true
 from prolip.scenes.random_draws import RandomDraws
@@ -28,7 +28,8 @@ def measure_retrieval(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str,
     """Measure recall@1 among N scenes with one complete caption each.
 
     Returns:
-        n, and for csd and cosine {image_to_text, text_to_image, mean (of both directions)}.
+        n, and for csd, cosine and match (the logit that was trained, in whose order PPCL's equals csd; None for a
+        softmax model) {image_to_text, text_to_image, mean (of both directions)}.
     """
     captions = [
         make_complete_caption(
@@ -38,11 +39,16 @@ def measure_retrieval(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str,
     ]
     texts = embedder.embed_texts([caption.text for caption in captions])
     positives = find_true_pairs(embedded.scenes, captions)
-    scores: tuple[SimilarityMetric, ...] = ("csd", "cosine")
-    return {
-        "n": len(captions),
-        **{metric: _compute_recalls(embedded.images, texts, positives, metric) for metric in scores},
+    logits = embedder.logit_parameters
+    metrics: dict[str, RankingMetric] = {"csd": "csd", "cosine": "cosine"}
+    recalls: dict[str, Any] = {
+        name: _compute_recalls(embedded.images, texts, positives, metric) for name, metric in metrics.items()
     }
+    if logits.gamma is None:  # the order of csd
+        recalls["match"] = None if logits.bias is None else recalls["csd"]
+    else:
+        recalls["match"] = _compute_recalls(embedded.images, texts, positives, logits)
+    return {"n": len(captions), **recalls}
 
 
 def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Positives:
@@ -67,7 +73,7 @@ def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Pos
 
 
 def _compute_recalls(
-    images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric
+    images: Gaussian, texts: Gaussian, positives: Positives, metric: RankingMetric
 ) -> dict[str, float | None]:
     """Recall@1 in both directions and their mean, by one metric; None where it is undefined."""
     to_text = get_value(recall_at_k(images, texts, positives, ks=(1,), metric=metric)["r1"])

@@ -1,8 +1,13 @@
+import copy
+from dataclasses import replace
+
 import pytest
+import torch
 
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import robustness
 from prolip.evaluation.configs import RobustnessConfig
+from prolip.evaluation.zeroshot import evaluate_zeroshot
 from reproduction import benchmark_sets
 
 
@@ -24,6 +29,19 @@ def test_evaluate_zero_shot_matches_evaluator(embedder, evaluation_data):
     assert [occluded[0]["uncertainty"], occluded[-1]["uncertainty"]] == [
         row.uncertainty.value for row in wanted.occlusion
     ]
+
+
+def test_zero_shot_by_match_is_that_of_the_evaluator(scenes_model, evaluation_data):
+    model = copy.deepcopy(scenes_model)
+    model.config = replace(model.config, contrastive_loss="likelihood")
+    with torch.no_grad():  # concentrations of about 10
+        model.logit_scale.copy_(10 * model.embed_texts(["a thing"]).uncertainty[0].log().mul(4).exp()).log_()
+    embedder = Embedder(model=model, progress=False)
+    data = evaluation_data.task("color_shape")
+    first = replace(data, templates=data.templates[:1])
+    found = benchmark_sets.evaluate_zero_shot(embedder, evaluation_data)["color_shape"]
+    result = evaluate_zeroshot(embedder, first)
+    assert (result.rank_by, result.top1.value) == ("match", found["one_prompt_match"])
 
 
 def test_clean_images_have_no_rise(embedder, evaluation_data):

@@ -59,7 +59,9 @@ def test_measure_model_of_deterministic_model_has_no_uncertainty(scenes_model, e
     assert found["ambiguity"]["controls"]["words"]["spearman"] is not None
     assert found["masked"] is None
     assert found["filtering"]["csd"]["precision"] == found["filtering"]["cosine"]["precision"]
-    assert 0 <= found["zero_shot"]["color_shape"]["one_prompt"] <= 1
+    accuracy = found["zero_shot"]["color_shape"]
+    assert 0 <= accuracy["one_prompt_match"] == accuracy["one_prompt"] <= 1
+    assert found["retrieval"]["match"] == found["retrieval"]["csd"]
     for claim in CLAIMS:
         if claim.variant != COST:
             claim.observe(found)

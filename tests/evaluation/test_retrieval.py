@@ -18,7 +18,7 @@ from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
 from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.metrics.match_calibration import match_calibration
-from prolip.evaluation.positives import Positives, choose_captions, flatten_captions, read_positives
+from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.evaluation.result import Result, get_value
 from prolip.evaluation.retrieval import (
     PositivesCount,
@@ -260,25 +260,12 @@ def test_a_likelihood_has_metrics_and_probabilities_of_its_match(scenes, tmp_pat
     assert result.match != result.csd
     assert (result.rank_by, result.trained) == ("match", result.match)
     assert list(result.by_metric()) == ["csd", "cosine", "match"]
-    rows, chosen = choose_captions(owner, 4)
-    assert result.match_calibration == match_calibration(images[rows], texts[chosen], logits, 5, 4)
-    assert result.match_calibration.n == 10
+    assert result.match_calibration == match_calibration(images, texts, owner, logits, 5, 4)
+    assert result.match_calibration.n == 30
     shown = _shown(result.tables())
     assert "in batches of 5" in shown
     assert f"{result.match_calibration.pairs.brier:.4f}" in shown
     assert Result.from_json(result.to_json()) == result
-
-
-def test_one_caption_is_chosen_of_each_image_that_has_any():
-    owner = torch.tensor([4, 0, 0, 2, 4, 4, 0])
-    counts = torch.zeros(len(owner))
-    for seed in range(300):
-        images, texts = choose_captions(owner, seed)
-        assert images.tolist() == [0, 2, 4]
-        assert torch.equal(owner[texts], images)
-        counts[texts] += 1
-    assert counts[3] == 300
-    assert ((counts[[0, 1, 2, 4, 5, 6]] - 100).abs() < 35).all(), "each about equally often"
 
 
 def test_limit_of_images(model, scenes):

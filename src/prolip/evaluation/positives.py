@@ -93,24 +93,6 @@ def flatten_captions(encoded: EncodedImages) -> tuple[list[str], Tensor]:
     return captions, torch.repeat_interleave(torch.arange(len(counts)), counts)
 
 
-def choose_captions(image_of_text: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Choose one caption of each image at random, as training does.
-
-    Args:
-        image_of_text: Row of each text's image, int64 (T,), in any order.
-        seed: Seed of the choice.
-
-    Returns:
-        The rows of the images that have captions, int64 (N,), increasing, and the row of the text of each, int64 (N,).
-    """
-    order = torch.randperm(len(image_of_text), generator=torch.Generator().manual_seed(seed))
-    order = order[
-        image_of_text[order].argsort(stable=True)
-    ]  # image by image, the texts of each in random order
-    images, counts = image_of_text[order].unique_consecutive(return_counts=True)
-    return images, order[counts.cumsum(0) - counts]
-
-
 def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
     """Read the positive texts of each image from a file.
 

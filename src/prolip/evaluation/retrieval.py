@@ -21,7 +21,7 @@ from prolip.evaluation.configs import RetrievalConfig
 from prolip.evaluation.metrics.bins import AccuracyBin, accuracy_by_uncertainty
 from prolip.evaluation.metrics.detection import DetectionMetrics, detection_metrics
 from prolip.evaluation.metrics.match_calibration import LIKELY, MatchCalibration, match_calibration
-from prolip.evaluation.positives import Positives, choose_captions, flatten_captions, read_positives
+from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import RankingMetric, find_nearest
@@ -217,7 +217,7 @@ def _make_uncertainty_table(result: RetrievalResult) -> Table:
 def _make_calibration_table(found: MatchCalibration) -> Table:
     """Table of the calibration of match probabilities, over all pairs and over the likely ones."""
     table = make_table(
-        f"Match probability: {found.n:,} images with one caption each, in batches of {found.batch_size:,}",
+        f"Match probability: {found.n:,} captions with their images, in batches of {found.batch_size:,}",
         ("pairs of a batch",),
         ("n", "ECE", "Brier score", "log loss"),
         caption="a caption matches its own image only; the batch size should be that of training (--match-batch)",
@@ -473,13 +473,12 @@ def evaluate_retrieval(
         return replace(metrics, many_to_many=many_to_many_metrics(encoded.images, texts, pairs, metric))
 
     logits = embedder.logit_parameters
-    image_rows, text_rows = choose_captions(image_of_text, config.seed)
     return RetrievalResult(
         data=encoded.name, n=len(encoded), num_bad=len(encoded.errors), num_texts=len(captions),
         csd=evaluate("csd"), cosine=evaluate("cosine"), match=None if logits.gamma is None else evaluate(logits),
         positives=count,
         match_calibration=match_calibration(
-            encoded.images[image_rows], texts[text_rows], logits, config.match_batch, config.seed
+            encoded.images, texts, image_of_text, logits, config.match_batch, config.seed
         ),
     )  # fmt: skip
 

@@ -4,26 +4,26 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prolip.evaluation.metrics import match_calibration as module
-from prolip.evaluation.metrics.match_calibration import match_calibration
+from prolip.evaluation.metrics.match_calibration import draw_batches, match_calibration
 from prolip.gaussian import Gaussian
 from prolip.measures.match import LogitParameters
 from tests.evaluation.metrics.test_calibration import loop_ece
 
-PPCL, LIKELIHOOD = LogitParameters(8.0, -2.0), LogitParameters(0.5, -3.0, 2.0)
+PPCL, LIKELIHOOD = LogitParameters(8.0, -2.0), LogitParameters(2.0, -4.0, 2.0)
 
 
-def loop_pairs(images, texts, logits, batch_size, seed):
+def loop_pairs(images, texts, owner, logits, batches):
     """Probability and match of each pair of a batch, pair by pair."""
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
-    pairs = []
-    for first in range(0, len(order) - batch_size + 1, batch_size):
-        batch = order[first : first + batch_size]
-        for i in batch:
-            for j in batch:
-                pairs.append((torch.sigmoid(logits.logits(images[[i]], texts[[j]])).item(), i == j))
-    return pairs
+    return [
+        (torch.sigmoid(logits.logits(images[[owner[i]]], texts[[j]])).item(), i == j)
+        for batch in batches
+        for i in batch.tolist()
+        for j in batch.tolist()
+    ]
 
 
 def check(found, pairs):
@@ -37,13 +37,14 @@ def check(found, pairs):
 @pytest.mark.parametrize("block", [2**20, 10])
 def test_calibration_is_the_loop(draw, monkeypatch, logits, block):
     monkeypatch.setattr(module, "BLOCK_PAIRS", block)
-    images, texts = draw(23, 6), draw(23, 6)
-    found = match_calibration(images, texts, logits, 5, seed=3)
-    assert (found.n, found.batch_size) == (20, 5)
-    pairs = loop_pairs(images, texts, logits, 5, 3)
+    images, texts, owner = draw(23, 6), draw(40, 6), (torch.arange(40) ** 2) % 23
+    found = match_calibration(images, texts, owner, logits, 5, seed=3)
+    batches = draw_batches(owner, 5, 3)
+    assert (found.n, found.batch_size) == (5 * len(batches), 5)
+    pairs = loop_pairs(images, texts, owner, logits, batches)
     check(found.pairs, pairs)
     likely = [pair for pair in pairs if pair[0] > 0.02]
-    assert 0 < len(likely) == found.num_likely < len(pairs) == 100
+    assert 0 < len(likely) == found.num_likely < len(pairs) == 5 * found.n
     check(found.likely, likely)
 
 
@@ -57,19 +58,37 @@ def test_probabilities_of_a_batch_are_calibrated_only_with_its_size(generator):
         # same code: 1 match among 1 + (size - 1) / 8 on average; other codes never match
         return LogitParameters(40.0, math.log(8 / (size - 1)) - 40.0)
 
-    good = match_calibration(z, z, make_logits(batch), batch)
+    good = match_calibration(z, z, torch.arange(6000), make_logits(batch), batch)
     assert good.likely.ece < 0.02
     assert good.num_likely / good.n == pytest.approx(1 + (batch - 1) / 8, rel=0.05)
-    assert match_calibration(z, z, make_logits(batch), other).likely.ece > 0.1
+    assert match_calibration(z, z, torch.arange(6000), make_logits(batch), other).likely.ece > 0.1
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 6), st.integers(0, 3))
+def test_batches_are_passes_over_images(owner, batch_size, seed):
+    owner = torch.tensor(owner, dtype=torch.int64)
+    batches = draw_batches(owner, batch_size, seed)
+    rows = [row for batch in batches for row in batch.tolist()]
+    assert len(set(rows)) == len(rows) == batch_size * len(batches)
+    assert all(len(owner[batch].unique()) == batch_size for batch in batches)
+    counts = torch.bincount(owner).tolist()
+    in_pass = [sum(count > number for count in counts) for number in range(max(counts, default=0))]
+    assert len(batches) == sum(count // batch_size for count in in_pass)
+
+
+def test_every_text_of_an_image_may_come_first():
+    owner, found = torch.tensor([0, 1, 0, 0]), torch.zeros(4)
+    for seed in range(300):
+        found[draw_batches(owner, 2, seed)[0]] += 1
+    assert found[1] == 300
+    assert ((found[[0, 2, 3]] - 100).abs() < 35).all(), "each about equally often"
 
 
 def test_without_matches_or_batches_there_is_none(draw):
-    images, texts = draw(6, 4), draw(6, 4)
-    assert match_calibration(images, texts, PPCL, 7) is None
-    assert match_calibration(images, texts, LogitParameters(8.0, None), 3) is None
-    unlikely = match_calibration(images, texts, LogitParameters(1.0, -50.0), 3)
+    images, texts, owner = draw(6, 4), draw(6, 4), torch.arange(6)
+    assert match_calibration(images, texts, owner, PPCL, 7) is None
+    assert match_calibration(images, texts, owner, LogitParameters(8.0, None), 3) is None
+    unlikely = match_calibration(images, texts, owner, LogitParameters(1.0, -50.0), 3)
     assert (unlikely.num_likely, unlikely.likely) == (0, None)
-    with pytest.raises(ValueError, match=r"\(6, 4\).*\(5, 4\)"):
-        match_calibration(images, texts[:5], PPCL, 3)
     with pytest.raises(ValueError, match="batch_size"):
-        match_calibration(images, texts, PPCL, 0)
+        match_calibration(images, texts, owner, PPCL, 0)

@@ -28,9 +28,9 @@ class MatchCalibration:
     """
 
     n: int
-    """Number of images, each with one text, in complete batches."""
+    """Number of texts, each with its image, in complete batches."""
     batch_size: int
-    """Images per batch."""
+    """Texts per batch."""
     pairs: PairCalibration
     """Of all n x batch_size pairs. Most are certain non-matches, which make its values small."""
     num_likely: int
@@ -40,30 +40,29 @@ class MatchCalibration:
 
 
 def match_calibration(
-    images: Gaussian, texts: Gaussian, logits: LogitParameters, batch_size: int, seed: int = 0
+    images: Gaussian,
+    texts: Gaussian,
+    image_of_text: Tensor,
+    logits: LogitParameters,
+    batch_size: int,
+    seed: int = 0,
 ) -> MatchCalibration | None:
-    """Measure the calibration of match probabilities in batches, drawn at random.
+    """Measure the calibration of match probabilities in batches as in training: images with one text each.
 
     Args:
         images: The images, (N, D).
-        texts: One text of each image, (N, D).
+        texts: The texts, (T, D).
+        image_of_text: Row of each text's image, int64 (T,).
         logits: Parameters of the model's match logits.
-        batch_size: B, images per batch: as in training. The last N mod B images of the random order don't count.
-        seed: Seed of the order.
+        batch_size: B, texts per batch: as in training.
+        seed: Seed of the batches, see `draw_batches`.
 
     Returns:
         The calibration; None for a softmax model, and if there is no complete batch.
     """
-    require_positive_int(batch_size, "batch_size")
-    if images.shape != texts.shape:
-        raise ValueError(
-            f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must be pairs, (N, D) each"
-        )
-    num_batches = len(images) // batch_size
-    if logits.bias is None or not num_batches:
+    batches = draw_batches(image_of_text, batch_size, seed)
+    if logits.bias is None or not batches:
         return None
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    batches = order[: num_batches * batch_size].split(batch_size)
     likely: list[tuple[Tensor, Tensor]] = []
 
     def iter_blocks() -> Iterator[tuple[Tensor, Tensor]]:
@@ -71,7 +70,7 @@ def match_calibration(
         columns = torch.arange(batch_size)
         for batch in batches:
             for rows in columns.split(max(1, BLOCK_PAIRS // batch_size)):
-                block = logits.logits_matrix(images[batch[rows]], texts[batch]).double()
+                block = logits.logits_matrix(images[image_of_text[batch[rows]]], texts[batch]).double()
                 is_own, is_likely = rows[:, None] == columns, block.sigmoid() > LIKELY
                 likely.append((block[is_likely], is_own[is_likely]))
                 yield block, is_own
@@ -79,9 +78,37 @@ def match_calibration(
     pairs = pair_calibration(iter_blocks())
     likely_logits, likely_matches = (torch.cat(blocks) for blocks in zip(*likely, strict=True))
     return MatchCalibration(
-        n=num_batches * batch_size,
+        n=len(batches) * batch_size,
         batch_size=batch_size,
         pairs=pairs,
         num_likely=len(likely_logits),
         likely=pair_calibration([(likely_logits, likely_matches)]) if len(likely_logits) else None,
     )
+
+
+def draw_batches(image_of_text: Tensor, batch_size: int, seed: int) -> list[Tensor]:
+    """Cut texts into random batches, as training does over several passes: each pass takes one text of each image.
+
+    Args:
+        image_of_text: Row of each text's image, int64 (T,).
+        batch_size: B, texts per batch.
+        seed: Seed of the order of texts.
+
+    Returns:
+        Rows of the texts of each batch, int64 (B,), of B different images. A text is in at most one batch; the texts of
+        a pass that don't fill a batch are in none.
+    """
+    require_positive_int(batch_size, "batch_size")
+    order = torch.randperm(len(image_of_text), generator=torch.Generator().manual_seed(seed))
+    by_image = image_of_text[order].argsort(stable=True)  # image by image, the texts of each in random order
+    counts = image_of_text[order][by_image].unique_consecutive(return_counts=True)[1]
+    starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    passes = torch.empty_like(order)
+    passes[by_image] = torch.arange(len(order)) - starts
+    num_passes = int(counts.max()) if len(counts) else 0
+    return [
+        batch
+        for number in range(num_passes)
+        for batch in order[passes == number].split(batch_size)
+        if len(batch) == batch_size
+    ]
