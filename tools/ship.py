@@ -1,6 +1,6 @@
 """Exports a finished run as a model that ships with the package: its folder, its numbers, its card.
 
-python tools/ship.py runs/reproduction hour prolip-0 scenes-tiny
+python tools/ship.py runs/reproduction hour likelihood-veiled-0 scenes-tiny
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from prolip.training.run_folder import read_config
 from prolip.weights.load import SHIPPED_FOLDER, load
 from reproduction.cell import read_cell
 from reproduction.observations import get_value
+from reproduction.recipe import DEFAULT_WORLD
+from reproduction.variants import get_variant
 
 CARD = """---
 library_name: prolip
@@ -37,9 +39,13 @@ model = prolip.load("{name}")
 **Data.** `{data}`: scenes drawn as they were needed, with captions of four levels, two of three padded with filler
 words. Eight of the 64 pairs of a color and a shape were never shown. No photograph and no text of anyone else.
 
-**Recipe.** `prolip train miniature --scale {scale} --seed {seed}`: {samples:,} samples, batch {batch}, on one core;
-stages, weights and what led to them are in docs/miniature.md. The masked view of a caption was a true, more general
-caption, so what uncertainty knows of generality comes from our lexicon of scenes.
+**Recipe.** `prolip train miniature --scale {scale} --seed {seed} {options}`: {samples:,} samples, batch {batch}, on one
+core; stages, weights and what led to them are in docs/miniature.md. The loss is the vMF likelihood (docs/likelihood.md,
+ours, not the paper's): what uncertainty knows of ambiguity comes from pairs of images and captions alone. In the last
+stage a part of the images was seen through veils, which hide known facts.
+
+**Limits.** Image uncertainty means something for scenes and for the veils of scenes only. An image of two objects is
+more uncertain than its true ambiguity says, because captions mostly describe one of them.
 
 **Numbers**, on fresh scenes with a seed of their own (`python -m reproduction`; docs/reproduction.md defines each):
 
@@ -50,18 +56,27 @@ caption, so what uncertainty knows of generality comes from our lexicon of scene
 
 
 HEADLINE = {
-    "zero-shot, 64 color-shape classes": "zero_shot/color_shape/one_prompt",
-    "zero-shot, pairs never seen in training": "zero_shot/unseen/one_prompt",
-    "zero-shot, four positions": "zero_shot/position/one_prompt",
-    "R@1, 1000 complete captions": "retrieval/csd/mean",
+    "zero-shot, 64 color-shape classes, by the match": "zero_shot/color_shape/one_prompt_match",
+    "zero-shot, pairs never seen in training": "zero_shot/unseen/one_prompt_match",
+    "zero-shot, four positions": "zero_shot/position/one_prompt_match",
+    "R@1, 1000 complete captions": "retrieval/match/mean",
+    "ECE of match probabilities": "match/ece",
     "Spearman, text uncertainty and true log-ambiguity": "ambiguity/spearman",
-    "the same within level 1": "ambiguity/by_level/1/spearman",
-    "the same within level 2": "ambiguity/by_level/2/spearman",
-    "the same within level 3": "ambiguity/by_level/3/spearman",
-    "the same within a length, mean": "ambiguity/within_length/mean",
+    "the same, number of words instead of uncertainty (control)": "ambiguity/controls/words/spearman",
+    "the same, pool perplexity (rival)": "ambiguity/controls/perplexity/spearman",
+    "uncertainty, within level 1": "ambiguity/by_level/1/spearman",
+    "uncertainty, within level 2": "ambiguity/by_level/2/spearman",
+    "uncertainty, within level 3": "ambiguity/by_level/3/spearman",
+    "uncertainty, within a length, mean": "ambiguity/within_length/mean",
     "chains in order, level 0 above 1": "hierarcaps/order/pairs/0",
     "chains in order, level 1 above 2": "hierarcaps/order/pairs/1",
     "chains in order, level 2 above 3": "hierarcaps/order/pairs/2",
+    "Spearman, image uncertainty and true log-ambiguity (veils)": "veils/spearman",
+    "the same, one object": "veils/by_count/1/spearman",
+    "the same, two objects": "veils/by_count/2/spearman",
+    "AUROC of image uncertainty for wrong answers (veils)": "veils/errors/auroc",
+    "the same, largest softmax (rival)": "veils/errors/max_softmax",
+    "images more uncertain behind a veil than whole": "veils/rises/veil",
     "H(image in text) > 0": "matching/included",
     "AUROC of log inclusion": "matching/matched/log_inclusion/auroc",
     "AUROC of containment": "matching/matched/log_containment/auroc",
@@ -69,6 +84,15 @@ HEADLINE = {
     "text uncertainty, mean": "matching/text_uncertainty/mean",
 }
 """Numbers of the card, by their paths in a cell."""
+
+
+def _format_options(variant: str) -> str:
+    """The flags of `prolip train miniature` that make a variant of the reproduction."""
+    settings = get_variant(variant)
+    flags = [f"--variant {settings.recipe or variant}"]
+    flags += [f"--veiled {settings.veiled:g}"] if settings.veiled else []
+    flags += [f"--level {settings.world}"] if settings.world != DEFAULT_WORLD else []
+    return " ".join(flags)
 
 
 def main() -> None:
@@ -91,7 +115,7 @@ def main() -> None:
     write_json(out / "numbers.json", {name: get_value(numbers, path) for name, path in HEADLINE.items()})
     text = CARD.format(
         name=given.name, parameters=numbers["parameters"], data=config.data.source[0], seed=config.seed,
-        scale=given.scale, samples=config.samples, batch=config.batch_size,
+        scale=given.scale, options=_format_options(given.cell.rpartition("-")[0]), samples=config.samples, batch=config.batch_size,
         rows="\n".join(f"| {name} | {get_value(numbers, path):.3f} |" for name, path in HEADLINE.items()),
     )  # fmt: skip
     print(atomic_write(out / "README.md", lambda temporary: temporary.write_text(text, encoding="utf-8")))
