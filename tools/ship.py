@@ -115,7 +115,8 @@ def main() -> None:
     write_json(out / "numbers.json", {name: get_value(numbers, path) for name, path in HEADLINE.items()})
     text = CARD.format(
         name=given.name, parameters=numbers["parameters"], data=config.data.source[0], seed=config.seed,
-        scale=given.scale, options=_format_options(given.cell.rpartition("-")[0]), samples=config.samples, batch=config.batch_size,
+        scale=given.scale, samples=config.samples, batch=config.batch_size,
+        options=_format_options(given.cell.rpartition("-")[0]),
         rows="\n".join(f"| {name} | {get_value(numbers, path):.3f} |" for name, path in HEADLINE.items()),
     )  # fmt: skip
     print(atomic_write(out / "README.md", lambda temporary: temporary.write_text(text, encoding="utf-8")))
