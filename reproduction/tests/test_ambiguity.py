@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -66,11 +68,11 @@ def test_controls_are_correlated_like_uncertainty():
     by_words = ambiguity.measure_ambiguity(embedded(of_length))
     words = by_words["controls"]["words"]
     assert words == {name: by_words[name] for name in ("spearman", "by_level", "within_length")}
-    assert words["spearman"] > 0.3, "a caption of few words is ambiguous"
+    assert words["spearman"] > 0.1, "a caption of few words is ambiguous"
     assert by_words["controls"]["pieces"]["spearman"] == pytest.approx(words["spearman"], abs=0.05)
 
 
-def test_perplexity_counts_the_scenes_that_fit(generator):
+def test_perplexity_counts_the_scenes_that_fit():
     """Means that point to the scenes of which a caption is true, and nothing else."""
     drawn = embedded(of_truth, count=80)
     is_true = torch.tensor(
@@ -78,6 +80,6 @@ def test_perplexity_counts_the_scenes_that_fit(generator):
     ).double()
     images = Gaussian.point(torch.eye(80, dtype=torch.float64))
     texts = Gaussian.point(torch.nn.functional.normalize(is_true, dim=-1))
-    found = ambiguity.score_controls(type(drawn)(**vars(drawn) | {"images": images, "texts": texts}))
+    found = ambiguity.score_controls(replace(drawn, images=images, texts=texts))
     counts = is_true.sum(1)
     assert spearman(found["perplexity"], counts) > 0.95

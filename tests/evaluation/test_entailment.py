@@ -4,13 +4,14 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarcaps import read_hierarcaps
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import entailment, hierarcaps
 from prolip.evaluation.configs import HierarCapsConfig
-from prolip.evaluation.embedded_chains import collect_own_captions
+from prolip.evaluation.embedded_chains import EmbeddedChains, collect_own_captions
 from prolip.gaussian import Gaussian
-from prolip.measures import csd, inclusion, log_containment, log_inclusion
+from prolip.measures import csd, inclusion, log_containment, log_inclusion, log_pool_perplexity
 from prolip.measures.match import LogitParameters
 from prolip.scenes import Scenes, entails, parse_caption
 from prolip.scenes.config import SceneDatasetSpec
@@ -139,3 +140,23 @@ def test_captions_of_all_chains_of_an_image_are_its_own(scenes):
     shared = type(data)(**vars(data) | {"image_index": torch.arange(12) // 2})
     own = collect_own_captions(shared, torch.tensor([3]))
     assert set(own[0].tolist()) == set(data.chains[2:4].flatten().tolist())
+
+
+def test_controls_of_candidates_do_not_depend_on_the_query(nano, scenes):
+    """With the query's image out of the pool, only true captions would miss their own: they would be known by that."""
+    data, _ = scenes
+    embedder = Embedder(model=nano)
+    captions = embedder.embed_texts(data.captions)
+    encoded = embedder.embed_images(ImageList(data.path, data.images))
+    chains = EmbeddedChains(embedder, data, HierarCapsConfig(perplexity_scale=20.0), captions, encoded)
+    found = chains._candidate_scores
+    for caption in range(len(data.captions)):
+        owners = {int(data.image_index[row]) for row in (data.chains == caption).any(1).nonzero()[:, 0]}
+        wanted = [
+            log_pool_perplexity(
+                captions[caption : caption + 1], encoded.images, 20.0, exclude=torch.tensor([owner])
+            ).item()
+            for owner in owners
+        ]
+        assert min(abs(found["perplexity"][caption].item() - value) for value in wanted) < 1e-6
+    torch.testing.assert_close(found["uncertainty"], captions.uncertainty.double())

@@ -229,7 +229,7 @@ def _average_groups(entries: Sequence[tuple[GroupCorrelation, ...]]) -> tuple[Gr
 
 
 def make_correlation_table(controls: UncertaintyControls, warning: str | None = None) -> Table:
-    """Make the table of correlations: a row for each property of captions, a column for each score.
+    """Make the table of correlations: a row for each score, a column for each property of captions.
 
     Args:
         controls: The correlations of the uncertainty and of its controls.
@@ -238,43 +238,54 @@ def make_correlation_table(controls: UncertaintyControls, warning: str | None = 
     Returns:
         The table.
     """
-    columns = [_format_column(score) for score in controls.scores]
+    rows = [_format_cells(score) for score in controls.scores]
+    table = make_table(
+        "Captions: Spearman's correlation of uncertainty, and of controls, with",
+        ["of"],
+        list(rows[0]),
+        caption=". ".join(_describe_table(controls, warning)) or None,
+    )
+    for score, cells in zip(controls.scores, rows, strict=True):
+        name = LABELS[score.name]
+        label = f"{name}, mean of {controls.num_untrained}" if score.name == "untrained" else name
+        table.add_row(label, *(cells.get(heading, MISSING) for heading in rows[0]))
+    return table
+
+
+def _describe_table(controls: UncertaintyControls, warning: str | None) -> list[str]:
+    """Sentences below the table, without full stops."""
     parts = [] if warning is None else [warning]
-    if len(columns) > 1:
-        parts.append("Controls: fewer words, pieces or nats count as more general")
+    own = controls.scores[0]
+    if own.ambiguity is not None:
+        parts.append(
+            "Truth: the true log-ambiguity, also among captions of one length (mean) or of one level"
+        )
+    if own.equal_pieces is not None:
+        count = f"{own.equal_pieces.in_order.n:,}"
+        parts.append(
+            f"Equal pieces: percent in order by level, with an exact sign test, of {count} pairs of captions of one "
+            "image with equally many word pieces"
+        )
+    if len(controls.scores) > 1:
+        parts.append("Fewer words, pieces or nats count as more general")
         parts.append(f"Unigram information: words counted in {controls.unigram_captions}")
     if controls.perplexity_scale is not None:
         scale = f"{controls.perplexity_scale:.3g}"
         parts.append(f"Pool perplexity: softmax over the images but the own one, scale {scale}")
-    table = make_table(
-        "Captions: Spearman's correlation of uncertainty and of controls",
-        ["with"],
-        [_make_heading(score, controls.num_untrained) for score in controls.scores],
-        caption=". ".join(parts) or None,
-    )
-    for name in columns[0]:
-        table.add_row(name, *(column.get(name, MISSING) for column in columns))
-    return table
+    return parts
 
 
-def _make_heading(score: ScoreCorrelations, num_untrained: int) -> str:
-    """Name of a score above its column."""
-    return f"{num_untrained} untrained, mean" if score.name == "untrained" else LABELS[score.name]
-
-
-def _format_column(score: ScoreCorrelations) -> dict[str, str]:
-    """Cells of a score by the name of their row."""
-    cells: dict[str, float | None] = {"length in tokens": score.length}
+def _format_cells(score: ScoreCorrelations) -> dict[str, str]:
+    """Cells of a score by the heading of their column."""
+    values: dict[str, float | None] = {"length": score.length}
     if score.level is not None:
-        cells["level, from general to specific"] = score.level
+        values["level"] = score.level
     if (ambiguity := score.ambiguity) is not None:
-        cells["true log-ambiguity"] = ambiguity.spearman
-        cells["  among captions of one length, mean"] = ambiguity.mean_within_length
-        for entry in ambiguity.within_level or ():
-            cells[f"  among captions of level {entry.group}"] = entry.spearman
-    column = {name: format_number(value, ".3f") for name, value in cells.items()}
+        values["truth"] = ambiguity.spearman
+        values["one length"] = ambiguity.mean_within_length
+        values |= {f"level {entry.group}": entry.spearman for entry in ambiguity.within_level or ()}
+    cells = {name: format_number(value, ".3f") for name, value in values.items()}
     if (test := score.equal_pieces) is not None:
-        pairs = f"{test.in_order.n:,} pairs of one image and length"
-        column[f"% in order by level, {pairs}"] = format_percent(test.in_order.value)
-        column["  p, exact sign test"] = format_number(test.p_value, ".2g")
-    return column
+        cells["equal pieces"] = format_percent(test.in_order.value)
+        cells["p"] = format_number(test.p_value, ".2g")
+    return cells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ class EmbeddedChains:
             None if is_true is None else is_true_of_row,
         )
         own = self.image_rows[rows[cases.chain]]
-        return self._measure("image", cases, self.images[own], own, exact=is_true is not None)
+        return self._measure("image", cases, self.images[own], exact=is_true is not None)
 
     def _evaluate_captions(self) -> Entailment | None:
         """Entailment with the most specific captions as queries; None for chains of one level."""
@@ -141,19 +142,29 @@ class EmbeddedChains:
             None if entails is None else is_entailed_by_row,
             query_captions=specific,
         )
-        queries, own = self.captions[specific[cases.chain]], self.image_rows[cases.chain]
-        return self._measure("caption", cases, queries, own, exact=entails is not None)
+        queries = self.captions[specific[cases.chain]]
+        return self._measure("caption", cases, queries, exact=entails is not None)
 
     def _measure(
-        self, query: EntailmentQuery, cases: EntailmentCases, queries: Gaussian, own: Tensor, *, exact: bool
+        self, query: EntailmentQuery, cases: EntailmentCases, queries: Gaussian, *, exact: bool
     ) -> Entailment:
-        """Entailment by all scores and controls. queries: (K, D). own: row of each query's image, (K,), or -1."""
+        """Entailment by all scores and controls. queries: (K, D), an image or a caption for each case."""
         scores = entailment.score_pairs(
             queries, self.captions[cases.caption], self.embedder.logit_parameters, self.config.form
         )
-        for name, values in self._score_captions(cases.caption, own).items():
-            scores[name] = values
+        for name, values in self._candidate_scores.items():
+            scores[name] = values[cases.caption]
         return entailment.evaluate_entailment(query, cases, scores, exact=exact)
+
+    @cached_property
+    def _candidate_scores(self) -> Scores:
+        """Uncertainty and controls of all captions, float64 (M,) each, whatever the query.
+
+        The pool lacks an image of the caption itself, not that of the query: else only true captions would miss theirs.
+        """
+        own = torch.full((len(self.captions),), -1)
+        own[self.data.chains.flatten()] = self._own_images.flatten()
+        return self._score_captions(torch.arange(len(self.captions)), own)
 
     def _score_captions(self, captions: Tensor, own: Tensor) -> Scores:
         """Uncertainty and controls of captions, float64 (K,) each; higher should be more general.

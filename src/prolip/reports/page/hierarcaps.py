@@ -56,12 +56,14 @@ def describe_controls(controls: OrderControls) -> str:
     Returns:
         One to three sentences.
     """
-    own, *others = _sort_scores(controls)
-    if not others or own.adjacent_order is None:
+    own = controls.get("uncertainty")
+    # the perplexity by the trained match may depend on the learned widths: it is no control
+    others = [score for score in controls.scores if score.name not in ("uncertainty", "match_perplexity")]
+    if not others or others[0].adjacent_order is None:
         return "Chains of one level have no order."
     best = max(others, key=_get_order)
     by_best = f"{LABELS[best.name]}: {format_percentage(_get_order(best))}"
-    if own.name != "uncertainty":
+    if own is None:
         return f"This model has no uncertainty. The controls put adjacent levels in order, best of all {by_best}."
     text = f"By uncertainty {format_percentage(_get_order(own))} of adjacent levels are in order"
     if _get_order(own) < 0.5:
@@ -81,11 +83,6 @@ def _describe_equal_pieces(own: OrderControl) -> str:
     chance = "" if test.p_value <= MAX_P else ", which may be chance"
     value = format_percentage(test.in_order.value)
     return f" Among {test.in_order.n:,} pairs of equally many word pieces it is {value}{chance}."
-
-
-def _sort_scores(controls: OrderControls) -> list[OrderControl]:
-    """The model's uncertainty first, if it has one; then the controls without the perplexity by its trained match."""
-    return [score for score in controls.scores if score.name != "match_perplexity"]
 
 
 def _get_order(score: OrderControl) -> float:
