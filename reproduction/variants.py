@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from prolip.choices import SceneWorld
 
@@ -15,7 +16,8 @@ MATCHED, MATCHED_VEILED = "ppcl-matched", "ppcl-veiled"
 VEILED_FRACTION = 0.5
 """Fraction of the images behind veils, in the last stage of VEILED and its control."""
 UNTRAINED, COST = "untrained", "cost"
-VARIED, STYLED = "varied", "styled"
+VARIED: Final = "varied"
+STYLED: Final = "styled"
 """Worlds of further variants: the ambiguities of broad captions differ; images are hard to classify."""
 
 
