@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EmbeddedChains:
+class AnchorData:
     """N scenes with chains of captions, of M different texts: images (N, D), captions (M, D), null (1, D)."""
 
     images: Gaussian
@@ -49,7 +49,7 @@ class EmbeddedChains:
     truth: scores.CaptionTruth
 
 
-FindRoots = Callable[[EmbeddedChains], Tensor]
+FindRoots = Callable[[AnchorData], Tensor]
 """Finds the caption of each image's root, int64 (N,); -1 for the null root."""
 
 
@@ -118,7 +118,7 @@ def list_roots(model: ProLIP) -> dict[str, dict[str, FindRoots]]:
     }
 
 
-def embed_chains(model: ProLIP, seed: int, num_scenes: int) -> EmbeddedChains:
+def embed_chains(model: ProLIP, seed: int, num_scenes: int) -> AnchorData:
     """Draw scenes of the world "simple" with a chain of captions each, and embed them."""
     world = get_world("simple")
     scenes = [world.draw_scene(seed, index) for index in range(num_scenes)]
@@ -138,7 +138,7 @@ def embed_chains(model: ProLIP, seed: int, num_scenes: int) -> EmbeddedChains:
         levels=scores.get_caption_levels(chain_indices, len(captions)),
         log_ambiguity=torch.tensor([log_ambiguity(caption.meaning, world) for caption in captions]),
     )
-    return EmbeddedChains(
+    return AnchorData(
         images=model.embed_images([render(scene, 48) for scene in scenes]),
         captions=model.embed_texts(list(by_text)),
         null=model.embed_texts(""),
@@ -150,7 +150,7 @@ def embed_chains(model: ProLIP, seed: int, num_scenes: int) -> EmbeddedChains:
 def _above(score: PairScore, threshold: float | Tensor) -> FindRoots:
     """The most uncertain caption with at least this score; the one with the highest score if there is none."""
 
-    def find(data: EmbeddedChains) -> Tensor:
+    def find(data: AnchorData) -> Tensor:
         values = score(data.images, data.captions)
         return torch.where(values >= threshold, data.captions.uncertainty, values - threshold).argmax(1)
 
@@ -160,7 +160,7 @@ def _above(score: PairScore, threshold: float | Tensor) -> FindRoots:
 def _of_nearest(score: PairScore, k: int) -> FindRoots:
     """The most uncertain of the k captions with the highest scores."""
 
-    def find(data: EmbeddedChains) -> Tensor:
+    def find(data: AnchorData) -> Tensor:
         nearest = score(data.images, data.captions).topk(min(k, len(data.captions))).indices
         return nearest.gather(1, data.captions.uncertainty[nearest].argmax(1, keepdim=True))[:, 0]
 
@@ -178,7 +178,7 @@ def _general(root: Root) -> FindRoots:
     return lambda data: find_roots(data.images, data.captions, root, null=data.null)
 
 
-def _score(data: EmbeddedChains, find: FindRoots, with_null: bool) -> dict[str, float | int]:
+def _score(data: AnchorData, find: FindRoots, with_null: bool) -> dict[str, float | int]:
     """Traverse to the roots that `find` finds, and score the paths: a number for each of COLUMNS."""
     start = find_nearest(data.images, data.captions, 1)[1][:, 0]
     roots = find(data)

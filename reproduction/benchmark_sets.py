@@ -199,8 +199,8 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
         n: number of chains.
         order: {n, adjacent, pairs}: the fraction of adjacent levels whose more general caption is more uncertain, over
             all levels and by level; None for a deterministic model.
-        order_controls: by name of a score (uncertainty, words, pieces, unigram, perplexity, match_perplexity,
-            untrained; a deterministic model lacks the first and the last) {adjacent, pairs, spearman (with the true
+        order_controls: by name of a score (uncertainty, words, pieces, unigram, perplexity, match_perplexity;
+            a deterministic model lacks the first) {adjacent, pairs, spearman (with the true
             log-ambiguity, over all levels), equal (pairs of adjacent levels of equally many word pieces: {n, fraction,
             p}; None without such pairs)}. Ties count half.
         entailment: by query (image: is a caption true of it? caption: is a caption of a lower level entailed by the

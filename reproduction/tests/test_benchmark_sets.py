@@ -63,7 +63,7 @@ def test_evaluate_hierarcaps_has_controls_and_exact_entailment(embedder, evaluat
     found = benchmark_sets.evaluate_hierarcaps(embedder, evaluation_data)
     controls = found["order_controls"]
     assert list(controls) == [
-        "uncertainty", "words", "pieces", "unigram", "perplexity", "match_perplexity", "untrained",
+        "uncertainty", "words", "pieces", "unigram", "perplexity", "match_perplexity",
     ]  # fmt: skip
     assert controls["uncertainty"]["pairs"] == pytest.approx(found["order"]["pairs"])
     assert controls["words"]["adjacent"] > 0.5
