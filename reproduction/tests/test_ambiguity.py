@@ -82,4 +82,6 @@ def test_perplexity_counts_the_scenes_that_fit():
     texts = Gaussian.point(torch.nn.functional.normalize(is_true, dim=-1))
     found = ambiguity.score_controls(replace(drawn, images=images, texts=texts))
     counts = is_true.sum(1)
-    assert spearman(found["perplexity"], counts) > 0.95
+    others = counts > 1  # a caption of which only the own scene is true fits no other: its softmax is flat
+    assert not bool(others.all())
+    assert spearman(found["perplexity"][others], counts[others]) > 0.99
