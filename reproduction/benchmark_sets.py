@@ -17,7 +17,7 @@ from prolip.evaluation import hierarcaps, hierarimgs, prompts, robustness
 from prolip.evaluation.chains import EndScores
 from prolip.evaluation.configs import HierarCapsConfig, HierarImgsConfig, PromptsConfig, RobustnessConfig
 from prolip.evaluation.corruptions import make_occlusion
-from prolip.evaluation.entailment import Entailment, LevelEntailment
+from prolip.evaluation.entailment import Entailment
 from prolip.evaluation.order_controls import OrderControl
 from prolip.evaluation.pgd import PGDAttack, attack_images
 from prolip.evaluation.result import get_value
@@ -34,6 +34,8 @@ TASKS = ("color_shape", "unseen", "shape", "color", "position", "count")
 MAIN_TASK = TASKS[0]
 """Task of all evaluations but zero-shot accuracy."""
 OCCLUDED_FRACTIONS = RobustnessConfig().occluded[1:]
+LEVEL_SCORES = ("log_inclusion", "log_containment", "inclusion", "match", "cosine", "uncertainty", "words")
+"""Scores whose AUROC of entailment is kept for each level."""
 TOP_K = (1, 5, 10)
 """Numbers of least uncertain prompts that make up a class."""
 
@@ -205,7 +207,7 @@ def evaluate_hierarcaps(embedder: Embedder, evaluation_data: EvaluationData) -> 
             p}; None without such pairs)}. Ties count half.
         entailment: by query (image: is a caption true of it? caption: is a caption of a lower level entailed by the
             most specific one?) {n, positives, auroc, average_precision, levels}; auroc and average_precision are by
-            score, levels are the same for each level, {auroc, average_precision}. The truth is exact.
+            score, over all levels; levels: for each level, the AUROC by LEVEL_SCORES. The truth is exact.
         traversal: {precision, recall, root_recall} by root of the traversal.
         ends: by root {true_and_general (fraction of paths that end at a true caption of level 0 or 1), true, level
             (mean), distinct (number of different ends)}; None for a root that needs the variances of the model.
@@ -279,18 +281,19 @@ def _describe_order(score: OrderControl) -> dict[str, Any]:
 
 def _describe_entailment(entry: Entailment) -> dict[str, Any]:
     """The entry of a query, as of `entailment` of `evaluate_hierarcaps`."""
-    metrics = next(iter(entry.all_levels.scores.values()))
-    return {
-        "n": metrics.n,
-        "positives": metrics.num_positive,
-        **_describe_scores(entry.all_levels),
-        "levels": {str(level.level): _describe_scores(level) for level in entry.levels},
+    scores = {
+        name: metrics for name, metrics in entry.all_levels.scores.items() if name != "match_perplexity"
     }
-
-
-def _describe_scores(entry: LevelEntailment) -> dict[str, dict[str, float | None]]:
-    """{auroc, average_precision}, each by score."""
+    first = next(iter(scores.values()))
     return {
-        "auroc": {name: metrics.auroc for name, metrics in entry.scores.items()},
-        "average_precision": {name: metrics.average_precision for name, metrics in entry.scores.items()},
+        "n": first.n,
+        "positives": first.num_positive,
+        "auroc": {name: metrics.auroc for name, metrics in scores.items()},
+        "average_precision": {name: metrics.average_precision for name, metrics in scores.items()},
+        "levels": {
+            str(level.level): {
+                name: metrics.auroc for name, metrics in level.scores.items() if name in LEVEL_SCORES
+            }
+            for level in entry.levels
+        },
     }

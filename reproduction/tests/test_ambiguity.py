@@ -81,7 +81,7 @@ def test_perplexity_counts_the_scenes_that_fit():
     images = Gaussian.point(torch.eye(80, dtype=torch.float64))
     texts = Gaussian.point(torch.nn.functional.normalize(is_true, dim=-1))
     found = ambiguity.score_controls(replace(drawn, images=images, texts=texts))
-    counts = is_true.sum(1) - 1  # the own scene doesn't count; a caption of no other fits all of them equally badly
-    fits_others = counts > 0
-    assert int(fits_others.sum()) > 100
-    assert spearman(found["perplexity"][fits_others], counts[fits_others]) > 0.95
+    counts = is_true.sum(1)
+    others = counts > 1  # a caption of which only the own scene is true fits no other: its softmax is flat
+    assert not bool(others.all())
+    assert spearman(found["perplexity"][others], counts[others]) > 0.99

@@ -9,7 +9,7 @@ from prolip.data.sources.hierarcaps import read_hierarcaps
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import entailment, hierarcaps
 from prolip.evaluation.configs import HierarCapsConfig
-from prolip.evaluation.embedded_chains import EmbeddedChains, collect_own_captions
+from prolip.evaluation.scored_chains import ScoredChains, collect_own_captions
 from prolip.gaussian import Gaussian
 from prolip.measures import csd, inclusion, log_containment, log_inclusion, log_pool_perplexity
 from prolip.measures.match import LogitParameters
@@ -148,7 +148,7 @@ def test_controls_of_candidates_do_not_depend_on_the_query(nano, scenes):
     embedder = Embedder(model=nano)
     captions = embedder.embed_texts(data.captions)
     encoded = embedder.embed_images(ImageList(data.path, data.images))
-    chains = EmbeddedChains(embedder, data, HierarCapsConfig(perplexity_scale=20.0), captions, encoded)
+    chains = ScoredChains(embedder, data, HierarCapsConfig(perplexity_scale=20.0), captions, encoded)
     found = chains._candidate_scores
     for caption in range(len(data.captions)):
         owners = {int(data.image_index[row]) for row in (data.chains == caption).any(1).nonzero()[:, 0]}

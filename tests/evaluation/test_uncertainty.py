@@ -12,6 +12,7 @@ from rich.console import Console
 from scipy.stats import rankdata, spearmanr
 
 from prolip import scenes
+from prolip.console import format_number
 from prolip.data.open import open_data
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import uncertainty
@@ -369,7 +370,9 @@ def test_correlation_table_has_a_row_for_each_control(result):
     assert names == ["uncertainty", "words", "word pieces", "unigram information", "pool perplexity"]
     for i, score in enumerate(result.controls.scores):
         row = [column[i] for column in columns]
-        assert row[:3] == [f"{value:.3f}" for value in (score.length, score.level, score.ambiguity.spearman)]
+        assert row[:3] == [
+            format_number(value, ".3f") for value in (score.length, score.level, score.ambiguity.spearman)
+        ]
     bare = replace(result, controls=None).tables()[1]
     assert [list(column.cells) for column in bare.columns][:3] == [
         ["uncertainty"], columns[0][:1], columns[1][:1],

@@ -23,7 +23,6 @@ from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.configs import HierarCapsConfig
-from prolip.evaluation.embedded_chains import EmbeddedChains, find_image_rows
 from prolip.evaluation.entailment import Entailment
 from prolip.evaluation.order_controls import (
     PAPER_LEVELS,
@@ -32,6 +31,7 @@ from prolip.evaluation.order_controls import (
     correlate_ambiguity,
 )
 from prolip.evaluation.result import Proportion, Result, get_value
+from prolip.evaluation.scored_chains import ScoredChains, find_image_rows
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
 from prolip.retrieval.traversal.traverse import find_captions_at_roots, find_roots, traverse_to_roots
@@ -144,7 +144,7 @@ def evaluate_hierarcaps(
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
     encoded = embedder.embed_images(ImageList(data.path, data.images)) if data.images else None
-    chains = EmbeddedChains(embedder, data, config, captions, encoded)
+    chains = ScoredChains(embedder, data, config, captions, encoded)
     traversal = radial = None
     if encoded is not None:
         image_rows, has_image = find_image_rows(data.image_index, encoded.indices)

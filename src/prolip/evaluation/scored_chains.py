@@ -1,4 +1,4 @@
-"""EmbeddedChains: HierarCaps' chains with their embeddings; their order and entailment by the model and by controls."""
+"""ScoredChains: HierarCaps' chains with their embeddings; their order and entailment by the model and by controls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prolip.gaussian import Gaussian
 Scores = dict[ScoreName, Tensor]
 
 
-class EmbeddedChains:
+class ScoredChains:
     """Chains with their embeddings, and the scores by which their order and their entailment are measured.
 
     Args:
