@@ -76,9 +76,15 @@ class _ObservedCells:
 
 
 def make_row(claim: Claim, evidence: Evidence) -> Row:
-    """Make the row of a claim. A variant and its rival are compared at the largest scale that both have."""
+    """Make the row of a claim.
+
+    A variant and its rival are compared at the largest scale that both have; one that the controls which could refute
+    the claim have, too, is preferred.
+    """
     compared = [claim.variant] if claim.rival is None else [claim.variant, claim.rival]
-    scale = evidence.largest_scale(*compared)
+    against = {control.variant for control in claim.controls if control.against and control.variant is not None}
+    scale = evidence.largest_scale(*compared, *sorted(against - {*UNTRAINED_VARIANTS}))
+    scale = scale or evidence.largest_scale(*compared)
     observers = (claim.observe, claim.rival_observe or claim.observe)
     # the variant, then its rival if there is one
     sides = [

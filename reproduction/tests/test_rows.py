@@ -121,3 +121,12 @@ def test_a_cell_without_the_path_of_a_number_is_named():
 def test_a_cell_that_was_measured_before_there_was_such_a_number_is_skipped():
     old = replace(cell(seed=1, n=10), provenance={})
     assert row([*cells(0.9), old]).scope.endswith("prolip 1 seed")
+
+
+def test_a_scale_at_which_a_control_was_run_is_preferred():
+    control = Control(name="matched", variant="ppcl-matched")
+    small = [*cells(0.9), *cells(0.55, variant="ppcl-matched")]
+    assert row(small, controls=(control,)).verdict == "shown"
+    large = [cell(scale="hour", x=0.99, n=1000)]
+    assert row([*small, *large], controls=(control,)).scope.startswith("minutes")
+    assert row([*small[:1], *large]).scope.startswith("hour")

@@ -7,7 +7,6 @@ import prolip
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.files import read_json
 from prolip.measures import public
-from prolip.measures.nearest import similarity
 from prolip.scenes import RandomDraws, Scenes, is_true, log_ambiguity, make_caption_chain, render
 from prolip.scenes.captions import make_complete_caption
 from prolip.scenes.tasks import make_tasks
@@ -30,14 +29,14 @@ def accuracy(model, name, count=384):
     drawn = [task.sample(WORLD, SEED, index) for index in range(count)]
     images = model.embed_images([render(scene, 48) for scene, _ in drawn], progress=False)
     classes = model.embed_texts([f"a {name}" for name in task.class_names], progress=False)
-    predictions = similarity(images, classes, "csd").argmax(1)
+    predictions = model.match_probability_matrix(images, classes).argmax(1)
     return (predictions == torch.tensor([label for _, label in drawn])).double().mean().item()
 
 
 @pytest.mark.parametrize(
     ("task", "name"),
     [
-        ("color_shape", "zero-shot, 64 color-shape classes"),
+        ("color_shape", "zero-shot, 64 color-shape classes, by the match"),
         ("unseen", "zero-shot, pairs never seen in training"),
     ],
 )
@@ -53,7 +52,7 @@ def test_retrieval_matches_the_card(model):
     ]
     images = model.embed_images([render(scene, 48) for scene in scenes], progress=False)
     texts = model.embed_texts([caption.text for caption in captions], progress=False)
-    near = similarity(images, texts, "csd")
+    near = model.match_probability_matrix(images, texts)
     to_text = [is_true(captions[t].meaning, scenes[i]) for i, t in enumerate(near.argmax(1).tolist())]
     to_image = [is_true(captions[t].meaning, scenes[i]) for t, i in enumerate(near.argmax(0).tolist())]
     found = (sum(to_text) + sum(to_image)) / 2000
@@ -68,6 +67,15 @@ def test_uncertainty_correlates_with_ambiguity(model):
     reported = NUMBERS["Spearman, text uncertainty and true log-ambiguity"]
     assert spearman(texts.uncertainty.double(), truth.double()) == pytest.approx(reported, abs=0.03)
     assert reported > 0.9
+
+
+def test_image_uncertainty_correlates_with_ambiguity_behind_veils(model):
+    source = Scenes(WORLD, length=500, size=48, seed=SEED, captions=1, veiled=1.0)
+    images = model.embed_images([source.read(index).image for index in range(500)], progress=False)
+    truth = torch.tensor([source.image_annotation(index).log_ambiguity for index in range(500)])
+    reported = NUMBERS["Spearman, image uncertainty and true log-ambiguity (veils)"]
+    assert spearman(images.uncertainty.double(), truth.double()) == pytest.approx(reported, abs=0.08)
+    assert reported > 0.6
 
 
 def test_uncertainty_falls_along_chains_that_include_their_images(model):
@@ -88,5 +96,5 @@ def test_shipped_model_is_small_and_has_a_card():
     assert sum(path.stat().st_size for path in folder.iterdir()) < 4e6
     card = (folder / "README.md").read_text()
     assert f'prolip.load("{NAME}")' in card
-    assert "prolip train miniature --scale hour --seed 0" in card
+    assert "prolip train miniature --scale hour --seed 0 --variant likelihood --veiled 0.5" in card
     assert list_shipped_models() == [NAME]
