@@ -82,7 +82,9 @@ def make_row(claim: Claim, evidence: Evidence) -> Row:
     the claim have, too, is preferred.
     """
     compared = [claim.variant] if claim.rival is None else [claim.variant, claim.rival]
-    against = {control.variant for control in claim.controls if control.against and control.variant is not None}
+    against = {
+        control.variant for control in claim.controls if control.against and control.variant is not None
+    }
     scale = evidence.largest_scale(*compared, *sorted(against - {*UNTRAINED_VARIANTS}))
     scale = scale or evidence.largest_scale(*compared)
     observers = (claim.observe, claim.rival_observe or claim.observe)

@@ -108,7 +108,15 @@ LIKELIHOOD_TARGETS = (
     ),
     _make_mean_target("AUROC of log inclusion", "matching/matched/log_inclusion/auroc", 0.98),
     _make_mean_target("AUROC of containment", "matching/matched/log_containment/auroc", 0.97),
-    Target("ECE of match probabilities: below", ("match/ece",), 0.01, LIKELIHOOD, None, "mean", below=True),
+    Target(
+        "ECE of match probabilities above 0.02: below",
+        ("match/ece_likely",),
+        0.01,
+        LIKELIHOOD,
+        None,
+        "mean",
+        below=True,
+    ),
     _make_mean_target(
         "traversals that end at a true caption of level 0 or 1",
         "hierarcaps/ends/general-match/true_and_general",

@@ -60,7 +60,7 @@ HEADLINE = {
     "zero-shot, pairs never seen in training": "zero_shot/unseen/one_prompt_match",
     "zero-shot, four positions": "zero_shot/position/one_prompt_match",
     "R@1, 1000 complete captions": "retrieval/match/mean",
-    "ECE of match probabilities": "match/ece",
+    "ECE of match probabilities above 0.02": "match/ece_likely",
     "Spearman, text uncertainty and true log-ambiguity": "ambiguity/spearman",
     "the same, number of words instead of uncertainty (control)": "ambiguity/controls/words/spearman",
     "the same, pool perplexity (rival)": "ambiguity/controls/perplexity/spearman",
