@@ -6,6 +6,7 @@ again from the numbers that the first call saved, without models.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from prolip import cli
 from prolip.console import format_number
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.metrics.correlation import spearman
-from prolip.files import read_json, write_json
+from prolip.files import atomic_write, read_json
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.reports import figures
@@ -101,7 +102,7 @@ class TruthNumbers:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TruthNumbers:
-        """Build it from the JSON that `measure_and_draw` writes."""
+        """Build it from the JSON that `write_numbers` writes."""
         return cls(
             TextTruth(**{name: tuple(column) for name, column in content["texts"].items()}),
             ImageTruth(**{name: tuple(column) for name, column in content["images"].items()}),
@@ -261,6 +262,12 @@ def _round_uncertainty(z: Gaussian) -> tuple[float, ...]:
     return tuple(float(f"{value:.{DIGITS}g}") for value in z.uncertainty.tolist())
 
 
+def write_numbers(numbers: TruthNumbers, path: Path) -> Path:
+    """Write the numbers of a figure as JSON, without a line for each; returns the path."""
+    text = json.dumps(asdict(numbers), ensure_ascii=False) + "\n"
+    return atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def read_models(assignments: Sequence[str]) -> dict[str, ProLIP]:
     """Load models that are given as NAME=MODEL, a folder or a name of `prolip.load`; raises ValueError if one isn't."""
     models = {}
@@ -297,7 +304,7 @@ def measure_and_draw(
         return
     data = EvaluationData(out.parent, EvaluationSizes(scenes=scenes))
     measured = measure_truth(read_models(models), data)
-    saved = write_json(out.with_name(f"{out.name}.json"), asdict(measured))
+    saved = write_numbers(measured, out.with_name(f"{out.name}.json"))
     print(saved, *save_truth_figure(measured, out), sep="\n")
 
 

@@ -42,8 +42,8 @@ def test_describe_finds_made_up_offsets(world):
         embeddings.caption_log_trace.copy_(world.log_ambiguity)
         embeddings.caption_bias.copy_(-0.5 * embeddings.trace_offsets)
     found = describe_embeddings(embeddings, world)
-    assert found.rho == pytest.approx(1)
-    assert found.offsets.rho == pytest.approx(1)
+    assert found.rho == pytest.approx(1, abs=1e-3)  # float32 breaks some ties
+    assert found.offsets.rho == pytest.approx(1, abs=1e-3)
     assert found.offsets.trace_share == pytest.approx(2)
     assert found.offsets.gap == pytest.approx(-0.5 * 5 * (found.widths[-1] - found.widths[0]), rel=1e-4)
 

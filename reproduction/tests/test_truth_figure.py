@@ -57,7 +57,10 @@ def test_correlations_are_overall_and_within_groups():
 
 
 def test_a_deterministic_model_is_refused(scenes_model):
-    config = replace(scenes_model.config, uncertainty="none")
+    towers = {
+        name: replace(getattr(scenes_model.config, name), uncertainty="none") for name in ("image", "text")
+    }
+    config = replace(scenes_model.config, **towers)
     model = ProLIP(config, scenes_model.tokenizer).init_weights(torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="plain is a deterministic model"):
         truth_figure.measure_truth(

@@ -78,7 +78,7 @@ def draw_order_controls(axes: Any, controls: OrderControls) -> None:
     )
     axes.grid(axis="y", color=figures.GRAY, alpha=0.25)
     axes.set_axisbelow(True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=num_pairs + 2, handletextpad=0.2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.2)
 
 
 def _draw_equal_pieces(axes: Any, scores: Sequence[OrderControl]) -> None:

@@ -11,13 +11,15 @@ from prolip.reports.page.formatting import REVERSED, format_count, format_percen
 from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
 
-CONTRASTIVE_TERMS = ("ppcl", "siglip", "pml", "clip")
+CONTRASTIVE_TERMS = ("ppcl", "likelihood", "siglip", "pml", "clip")
 LINE_STYLES: dict[str, tuple[str, str]] = {
     "ppcl": (figures.BLUE, "-"),
+    "likelihood": (figures.BLUE, "--"),
     "siglip": (figures.ORANGE, "-"),
     "pml": (figures.GREEN, "-"),
     "clip": (figures.GRAY, "-"),
     "inclusion": (figures.ORANGE, "-"),
+    "nll": (figures.BLUE, ":"),
     "masked_images": (figures.GREEN, "-"),
     "masked_texts": (figures.GREEN, ":"),
     "vib_images": ("#8d5ea8", "-"),
@@ -27,9 +29,11 @@ LINE_STYLES: dict[str, tuple[str, str]] = {
 
 TERM_LABELS = {
     "ppcl": "PPCL",
+    "likelihood": "likelihood",
     "siglip": "SigLIP",
     "pml": "PML",
     "clip": "CLIP",
+    "nll": "NLL of own pairs",
     "inclusion": "image in text",
     "masked_images": "masked images",
     "masked_texts": "masked texts",

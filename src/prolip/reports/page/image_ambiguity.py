@@ -131,7 +131,7 @@ def _build_examples(data: LabeledData | None) -> Iterator[Gallery]:
         items.append(
             GalleryItem(
                 image=embed_image(read_sample_image(data.source, index), name),
-                notes=(name, f"log-ambiguity {annotation.log_ambiguity:.1f}".replace("-", "−")),
+                notes=(name, f"log-ambiguity {f'{annotation.log_ambiguity:.1f}'.replace('-', '−')}"),
             )
         )
         if len(items) == NUM_EXAMPLES:
