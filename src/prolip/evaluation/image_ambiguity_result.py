@@ -19,7 +19,7 @@ LESS_INK, SMALLER_FILE = "less ink", "smaller file"
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMetrics:
-    """How well a score of images goes with their true ambiguity, and tells wrong answers."""
+    """How well a score of images goes with their true ambiguity, and detects wrong answers."""
 
     name: str
     """uncertainty; pool perplexity (the strongest rival); small max softmax; the controls less ink and smaller file;
