@@ -188,7 +188,8 @@ def _find_equal_pairs(captions: TokenizedCaptions) -> Tensor:
     keys = zip(captions.image_index.tolist(), captions.lengths.tolist(), strict=True)
     for row, key in enumerate(keys):
         rows_by_group.setdefault(key, []).append(row)
-    levels, found = captions.levels.tolist(), {}
+    levels = captions.levels.tolist()
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     for rows in rows_by_group.values():
         for general, specific in combinations(sorted(rows, key=levels.__getitem__), 2):
             if levels[general] < levels[specific]:

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from prolip.choices import Modality
 from prolip.data.source import Source
-from prolip.evaluation.caption_correlations import make_correlation_table
+from prolip.evaluation.caption_correlations import AmbiguityCorrelations, make_correlation_table
 from prolip.evaluation.examples import UncertaintyExample
 from prolip.evaluation.regression import RegressionFit, Regressions
-from prolip.evaluation.uncertainty import AmbiguityCorrelations, UncertaintyByLevel, UncertaintyResult
+from prolip.evaluation.uncertainty import UncertaintyByLevel, UncertaintyResult
 from prolip.reports import uncertainty as plots
 from prolip.reports.page.components import (
     Gallery,
