@@ -117,6 +117,19 @@ def test_match_ranks_by_the_trained_loss():
         compare_strategies(prompts, images, labels, config=ppcl)
 
 
+def test_centroids_of_images_are_ranked_by_csd_instead_of_match():
+    prompts, images, labels = made()
+    plan = PromptsConfig(shots=(3,), single_template=2, top_k=(), runs=1)
+    split = {"train": images, "train_labels": labels, "config": plan}
+    by_match, by_csd = (
+        by_name(compare_strategies(prompts, images, labels, **split, logits=logits))
+        for logits in (LogitParameters(0.3, -3.0, 4.0), None)
+    )
+    name = "centroid of 3 images, no prompts"
+    assert by_match[name] == by_csd[name]
+    assert by_match["all prompts"] != by_csd["all prompts"]
+
+
 def test_without_shots_all_images_are_scored():
     prompts, images, labels = made()
     result = compare_strategies(prompts, images, labels, config=PromptsConfig(shots=(), runs=1))

@@ -366,7 +366,9 @@ def _make_centroid_row(inputs: StrategyInputs, shots: int) -> StrategyRow:
         has_images = (shot_rows[:, :1] >= 0).expand_as(centroids.mean)
         mean = torch.where(has_images, centroids.mean, from_prompts.mean)
         log_var = torch.where(has_images, centroids.log_var, from_prompts.log_var)
-        accuracies.append(inputs.accuracy(Gaussian(mean, log_var)))
+        # a centroid is an image: the match was trained on an image and a text, so that CSD replaces it here
+        metric = inputs.metric if isinstance(inputs.metric, str) else "csd"
+        accuracies.append(replace(inputs, metric=metric).accuracy(Gaussian(mean, log_var)))
     row = inputs.make_row_from_accuracies(name, "control", accuracies)
     return replace(row, short_classes=inputs.count_short_classes(shots))
 
