@@ -27,7 +27,9 @@ def load_small_recipe(name):
     """The recipe nano in place of the miniature, which takes minutes."""
     assert name == "miniature"
     return SimpleNamespace(
-        build_config=lambda values: recipes.load_recipe("nano").build_config({**values, **QUIET})
+        build_config=lambda values: recipes.load_recipe("nano").build_config(
+            {**{key: value for key, value in values.items() if key not in ("variant", "veiled")}, **QUIET}
+        )
     )
 
 
