@@ -34,7 +34,7 @@ def test_numbers_are_plain_and_finite(numbers):
 
 
 def test_measurements_of_a_cell_are_small(numbers):
-    assert len(json.dumps(numbers)) < 9000
+    assert len(json.dumps(numbers)) < 10_000
 
 
 @pytest.mark.parametrize("claim", [one for one in CLAIMS if one.variant != COST], ids=lambda claim: claim.id)
