@@ -78,7 +78,7 @@ VARIANTS = {
     },
     UNTRAINED: Variant("fresh weights of the same config", 3, HEADLINE, is_trained=False),
     f"{UNTRAINED}-{VARIED}": Variant(
-        "fresh weights, evaluated in the world of likelihood-varied", 3, LIKELIHOOD, VARIED, is_trained=False
+        "fresh weights, evaluated in the world of likelihood-varied", 3, HEADLINE, VARIED, is_trained=False
     ),
     COST: Variant(
         "seconds of a training step: [UNC], deterministic, multi-head", 1, HEADLINE, is_trained=False
