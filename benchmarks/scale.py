@@ -161,8 +161,8 @@ def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[
             name: statistics.median(times)
             for name, times in time_interleaved(workloads, repeats, advance).items()
         }
-    flops = image_flops(config.image, config.embed_dim) + text_flops(
-        config.text, config.embed_dim, config.text.tokenizer.context_length
+    flops = image_flops(config.image_transformer, config.embed_dim) + text_flops(
+        config.text_transformer, config.embed_dim, config.text_transformer.tokenizer.context_length
     )
     stages = {
         name: {"core_seconds": seconds[name] / photos}

@@ -203,7 +203,7 @@ def _make_workloads(
     ids = torch.randint(
         2, TOKENS.vocab_size, (batch, config.text.tokenizer.context_length), generator=generator
     )
-    quarter = draw_patch_indices(batch, config.image.num_patches, 0.25, generator)
+    quarter = draw_patch_indices(batch, config.image_transformer.num_patches, 0.25, generator)
     models = {
         name: ProLIP(config.with_uncertainty(kind)).init_weights(generator) for name, kind in VARIANTS.items()
     }
@@ -212,14 +212,15 @@ def _make_workloads(
         name: _make_encoding(other.encode_image, pixels) for name, other in models.items()
     }
     flops = {
-        name: batch * image_flops(other.config.image, config.embed_dim) for name, other in models.items()
+        name: batch * image_flops(other.config.image_transformer, config.embed_dim)
+        for name, other in models.items()
     }
     workloads["image, a quarter of the patches"] = _make_encoding(model.encode_image, pixels, quarter)
     flops["image, a quarter of the patches"] = batch * image_flops(
-        config.image, config.embed_dim, quarter.shape[1]
+        config.image_transformer, config.embed_dim, quarter.shape[1]
     )
     workloads["text, full context"] = _make_encoding(model.encode_text, ids)
-    flops["text, full context"] = batch * text_flops(config.text, config.embed_dim, ids.shape[1])
+    flops["text, full context"] = batch * text_flops(config.text_transformer, config.embed_dim, ids.shape[1])
     if train:
         workloads["training step"] = _make_step(model, pixels, ids)
         # a backward pass has twice the operations of a forward pass

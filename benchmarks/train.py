@@ -239,7 +239,7 @@ class PackageStep:
         self.optimizer.zero_grad()
         views = draw_masked_views(
             self.batch.token_ids, BatchSlice(config.seed, step, config.batch_size), config.masking,
-            model.text.tokenizer, model.image.num_patches, self.batch.general_token_ids,
+            model.text.tokenizer, model.image_transformer.num_patches, self.batch.general_token_ids,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
         gradients_at = time.perf_counter()
@@ -266,12 +266,14 @@ class PackageStep:
     def flops(self) -> int:
         """Floating-point operations of a step, forward and backward: towers (unmasked and masked inputs) and logits."""
         config, masking, count = self.module.model.config, self.config.masking, len(self.batch)
-        patches = max(1, round((1 - masking.patch_mask_ratio) * config.image.num_patches))
+        patches = max(1, round((1 - masking.patch_mask_ratio) * config.image_transformer.num_patches))
         num_masked_images, num_masked_texts = count_masked_views(masking, count)
         return (
-            count * _image_flops(config, config.image.num_patches)
+            count * _image_flops(config, config.image_transformer.num_patches)
             + num_masked_images * _image_flops(config, patches)
-            + (count + num_masked_texts) * 3 * text_flops(config.text, config.embed_dim, self.max_text_length)
+            + (count + num_masked_texts)
+            * 3
+            * text_flops(config.text_transformer, config.embed_dim, self.max_text_length)
             + _logit_flops(config, count)
         )
 
@@ -314,7 +316,7 @@ class PlainStep:
         model, masking, count = self.model.config, self.config.masking, len(self.ids)
         tokens = model.text.tokenizer
         patch_indices = draw_patch_indices(
-            count, model.image.num_patches, 1 - masking.patch_mask_ratio, self._generator
+            count, model.image_transformer.num_patches, 1 - masking.patch_mask_ratio, self._generator
         )
         masked_ids = mask_tokens(
             self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids,
@@ -359,8 +361,10 @@ class PlainStep:
     def flops(self) -> int:
         """Floating-point operations of a step, forward and backward."""
         config, count = self.model.config, len(self.ids)
-        text = 3 * text_flops(config.text, config.embed_dim, config.text.tokenizer.context_length)
-        return 2 * count * (_image_flops(config, config.image.num_patches) + text) + _logit_flops(
+        text = 3 * text_flops(
+            config.text_transformer, config.embed_dim, config.text_transformer.tokenizer.context_length
+        )
+        return 2 * count * (_image_flops(config, config.image_transformer.num_patches) + text) + _logit_flops(
             config, count
         )
 
@@ -376,14 +380,18 @@ def make_padded_model(model: ProLIP) -> ProLIP:
     """Make a model that shares all parameters with `model`, but doesn't cut a batch of texts to the longest."""
     other = ProLIP(model.config)
     with torch.device("meta"):
-        other.text = _PaddedTextTower(model.config.text, model.config.embed_dim)
+        other.text = _PaddedTextTower(model.config.text_transformer, model.config.embed_dim)
     other.load_state_dict(model.state_dict(keep_vars=True), assign=True)
     return other
 
 
 def mask_pixels(patch_indices: Tensor, config: ModelConfig) -> Tensor:
     """Make a mask of pixels, (n, 1, S, S): 1 on the patches whose indices are given, (n, K), else 0."""
-    grid, side, size = config.image.grid, config.image.patch_size, config.image.preprocessing.size
+    grid, side, size = (
+        config.image_transformer.grid,
+        config.image_transformer.patch_size,
+        config.image_transformer.preprocessing.size,
+    )
     mask = (
         torch.zeros(len(patch_indices), grid * grid).scatter_(1, patch_indices, 1.0).view(-1, 1, grid, grid)
     )
@@ -396,7 +404,7 @@ def _image_flops(config: ModelConfig, patches: int) -> int:
 
     A product of the forward pass has two in the backward pass; that of pixels has one, as they need no gradient.
     """
-    image = config.image
+    image = config.image_transformer
     first = 3 * image.patch_size**2 * image.blocks.width * (3 if image.stem == "mlp" else 1)
     return 3 * image_flops(image, config.embed_dim, patches) - 2 * patches * first
 

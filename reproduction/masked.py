@@ -79,7 +79,7 @@ def _embed_masked_images(model: ProLIP, embedded: EmbeddedScenes) -> Gaussian:
         samples = (embedded.source.read(int(index)) for index in indices)
         pixels = torch.stack([model.preprocess(read_image(sample.image)) for sample in samples])
         patch_indices = draw_patch_indices(
-            len(pixels), model.config.image.num_patches, 1 - MASK_FRACTION, generator
+            len(pixels), model.config.image_transformer.num_patches, 1 - MASK_FRACTION, generator
         )
         batches.append(model.encode_image(pixels.to(model.device), patch_indices.to(model.device)).to("cpu"))
     return Gaussian.cat(batches)

@@ -319,7 +319,7 @@ def _build_value(hint: Any, value: object, name: str) -> Any:
     if len(members := union_members(hint)) > 1:
         if value is None:
             return None
-        (hint,) = (member for member in members if member is not NoneType)  # unions are `X | None` here
+        hint = _choose_member(members, value)
     if is_dataclass(hint):
         return build_dataclass(hint, value, name)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
@@ -329,6 +329,20 @@ def _build_value(hint: Any, value: object, name: str) -> Any:
         value_hint = get_args(hint)[1]
         return {key: _build_value(value_hint, member, f"{name}.{key}") for key, member in value.items()}
     return value
+
+
+def _choose_member(members: Sequence[Any], value: object) -> Any:
+    """The member of a union that a JSON value is for: of several dataclasses, the first with all of its keys.
+
+    Args:
+        members: The member types: at most one beside None, or dataclasses.
+        value: The value, not None.
+    """
+    members = [member for member in members if member is not NoneType]
+    if len(members) > 1 and isinstance(value, Mapping):
+        fitting = (m for m in members if value.keys() <= {field.name for field in fields(m)})
+        return next(fitting, members[0])
+    return members[0]
 
 
 def _is_instance(value: object, hint: Any) -> bool:

@@ -11,6 +11,7 @@ from prolip.checks import require_positive, require_positive_int
 from prolip.configs import build_dataclass, require_field_types
 from prolip.losses.vmf_likelihood import GAMMA
 from prolip.measures.vmf import find_concentration
+from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import TokenizerConfig
 
@@ -27,6 +28,10 @@ ContrastiveLoss = Literal["sigmoid", "softmax", "likelihood"]
 likelihood of von Mises-Fisher posteriors (ours, docs/likelihood.md)."""
 
 
+_NO_TRANSFORMER = (
+    "this model has the frozen encoder {} and heads on its features: it has no transformer of its own that could be "
+    "converted, resized or trained this way (docs/adapt.md)"
+)
 INITIAL_TRACE = 0.26
 """Initial trace of a new model with one log-variance per sample, in any dimension: that of the miniature, in which the
 likelihood was tried (a log-variance of -5.5 in 64 dimensions)."""
@@ -237,7 +242,7 @@ class ModelConfig:
 
     Attributes:
         embed_dim: Dimensions D of the space.
-        image: The image tower.
+        image: The image tower; a frozen one for models that `prolip.adapt` makes.
         text: The text tower.
         contrastive_loss: "sigmoid": logit scale and bias give a probability per pair (ProLIP, SigLIP); "softmax": the
             model has no logit bias (CLIP); "likelihood": concentrations of von Mises-Fisher posteriors from widths give
@@ -247,8 +252,8 @@ class ModelConfig:
     """
 
     embed_dim: int
-    image: ImageConfig
-    text: TextConfig
+    image: ImageConfig | FrozenImageConfig
+    text: TextConfig | FrozenTextConfig
     contrastive_loss: ContrastiveLoss = "sigmoid"
     gamma: float = GAMMA
     init: InitConfig = field(default_factory=InitConfig)
@@ -263,7 +268,11 @@ class ModelConfig:
             self.text.uncertainty,
         ):
             raise ValueError('contrastive_loss "likelihood" needs variances in both towers')
+        if isinstance(self.image, FrozenImageConfig) != isinstance(self.text, FrozenTextConfig):
+            raise ValueError("either both towers are frozen encoders, or none is")
         for tower, name in ((self.image, "image"), (self.text, "text")):
+            if not isinstance(tower, ImageConfig | TextConfig):
+                continue
             if not tower.projection and tower.blocks.width != self.embed_dim:
                 raise ValueError(
                     f"the {name} tower has no projection, so its width {tower.blocks.width} "
@@ -274,8 +283,32 @@ class ModelConfig:
                 raise ValueError(
                     'uncertainty "multihead" must be set for both towers: they share its last layer'
                 )
-            if not (self.image.projection and self.text.projection):
+            if not (self.image_transformer.projection and self.text_transformer.projection):
                 raise ValueError('uncertainty "multihead" needs the projections of both towers')
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the towers are frozen encoders with trained heads (docs/adapt.md)."""
+        return isinstance(self.image, FrozenImageConfig)
+
+    @property
+    def image_transformer(self) -> ImageConfig:
+        """The image tower's config, for what needs a transformer; ValueError for a frozen encoder."""
+        if not isinstance(self.image, ImageConfig):
+            raise ValueError(_NO_TRANSFORMER.format(self.image.encoder.name))
+        return self.image
+
+    @property
+    def text_transformer(self) -> TextConfig:
+        """The text tower's config, for what needs a transformer; ValueError for a frozen encoder."""
+        if not isinstance(self.text, TextConfig):
+            raise ValueError(_NO_TRANSFORMER.format(self.text.encoder.name))
+        return self.text
+
+    @property
+    def has_raw_features(self) -> bool:
+        """Whether the "means" are features of frozen encoders without heads, which have any length."""
+        return isinstance(self.image, FrozenImageConfig) and self.image.head is None
 
     @property
     def deterministic(self) -> bool:
@@ -295,8 +328,8 @@ class ModelConfig:
         """A copy of the config with another source of log-variances, or another number of them, in both towers."""
         return replace(
             self,
-            image=replace(self.image, uncertainty=uncertainty, isotropic=isotropic),
-            text=replace(self.text, uncertainty=uncertainty, isotropic=isotropic),
+            image=replace(self.image_transformer, uncertainty=uncertainty, isotropic=isotropic),
+            text=replace(self.text_transformer, uncertainty=uncertainty, isotropic=isotropic),
         )
 
     def to_dict(self) -> dict[str, Any]:

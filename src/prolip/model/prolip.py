@@ -14,18 +14,20 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from prolip.checks import join_names
+from prolip.choices import Modality
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.vmf_likelihood import LikelihoodTemperature
 from prolip.measures.match import LogitParameters
 from prolip.model import inference
-from prolip.model.config import ModelConfig
+from prolip.model.config import ImageConfig, ModelConfig, TextConfig
 from prolip.model.folder import (
     ModelContents,
     read_model_folder,
     require_finite_weights,
     write_model_folder,
 )
+from prolip.model.frozen_tower import FrozenTower, init_frozen_tower
 from prolip.model.image_tower import ImageTower
 from prolip.model.init import init_image_tower, init_log_var_head, init_text_tower
 from prolip.model.text_tower import TextTower
@@ -57,8 +59,8 @@ class ProLIP(nn.Module):
         self.origin: dict[str, Any] = {}
         self.tokenizer_error = ""
         with torch.device("meta"):
-            self.image = ImageTower(config.image, config.embed_dim)
-            self.text = TextTower(config.text, config.embed_dim)
+            self.image = _make_image_tower(config)
+            self.text = _make_text_tower(config)
             self.logit_scale = nn.Parameter(torch.empty(()))
             has_bias = config.contrastive_loss != "softmax"
             self.logit_bias = nn.Parameter(torch.empty(())) if has_bias else None
@@ -176,8 +178,14 @@ class ProLIP(nn.Module):
         self.to_empty(device="cpu")
         init = self.config.init
         # The order of these calls is part of the random stream: a seed gives the same weights as ever.
-        init_image_tower(self.image, init.log_var, generator)
-        init_text_tower(self.text, init.log_var, generator)
+        if isinstance(self.image, FrozenTower):
+            init_frozen_tower(self.image, init.log_var, generator)
+        else:
+            init_image_tower(self.image, init.log_var, generator)
+        if isinstance(self.text, FrozenTower):
+            init_frozen_tower(self.text, init.log_var, generator)
+        else:
+            init_text_tower(self.text, init.log_var, generator)
         if self.config.image.uncertainty == "multihead":
             init_log_var_head(self.log_var, init.log_var, generator)
         with torch.no_grad():
@@ -212,6 +220,21 @@ class ProLIP(nn.Module):
         """
         return self._make_gaussian(*self.text(ids))
 
+    def encode_components(self, components: Tensor, modality: Modality) -> Gaussian:
+        """Encode what the heads of a model with frozen encoders read: features after standardization and PCA.
+
+        Args:
+            components: (B, K), see `FrozenTower.feature_map`.
+            modality: Whose features they are.
+
+        Returns:
+            Gaussian (B, D) with means of unit length.
+        """
+        tower = self.image if modality == "image" else self.text
+        if not isinstance(tower, FrozenTower):
+            raise ValueError("this model has no frozen encoders: encode images or texts themselves")
+        return self._make_gaussian(*tower.encode_components(components))
+
     def forward(
         self, pixels: Tensor | None = None, ids: Tensor | None = None, patch_indices: Tensor | None = None
     ) -> tuple[Gaussian | None, Gaussian | None]:
@@ -234,7 +257,10 @@ class ProLIP(nn.Module):
 
         log_var is None for a deterministic tower; for "multihead" it is the input of the shared head.
         """
-        mean = normalize(mean.to(compute_dtype(mean)), dim=-1)
+        mean = mean.to(compute_dtype(mean))
+        if self.config.has_raw_features:
+            return Gaussian.point(mean)
+        mean = normalize(mean, dim=-1)
         if log_var is None:
             return Gaussian.point(mean)
         if self.config.image.uncertainty == "multihead":
@@ -384,7 +410,7 @@ class ProLIP(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the parameters."""
-        return self.image.positions.dtype
+        return self.logit_scale.dtype
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write config.json, model.safetensors and tokenizer.json, each atomically, as `from_pretrained` reads them.
@@ -471,6 +497,20 @@ class ProLIP(nn.Module):
             "give prolip.load(..., tokenizer=) a folder or hub id that has one"
             + (f", such as {self.origin['tokenizer']}" if "tokenizer" in self.origin else "")
         )
+
+
+def _make_image_tower(config: ModelConfig) -> ImageTower | FrozenTower:
+    """The image tower of a config, with undefined values."""
+    if isinstance(config.image, ImageConfig):
+        return ImageTower(config.image, config.embed_dim)
+    return FrozenTower(config.image, config.embed_dim)
+
+
+def _make_text_tower(config: ModelConfig) -> TextTower | FrozenTower:
+    """The text tower of a config, with undefined values."""
+    if isinstance(config.text, TextConfig):
+        return TextTower(config.text, config.embed_dim)
+    return FrozenTower(config.text, config.embed_dim)
 
 
 def _describe_difference(expected: dict[str, tuple[int, ...]], actual: dict[str, tuple[int, ...]]) -> str:

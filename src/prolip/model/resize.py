@@ -34,15 +34,19 @@ def resize_model(
     config, tensors = model.config, {name: value.clone() for name, value in model.state_dict().items()}
     if image_size is not None and image_size != config.image.preprocessing.size:
         preprocessing = replace(config.image.preprocessing, size=image_size)
-        image = replace(config.image, preprocessing=preprocessing)
+        image = replace(config.image_transformer, preprocessing=preprocessing)
         tensors["image.positions"] = resize_image_positions(
             tensors["image.positions"], image.num_added_tokens, image.grid
         )
         config = replace(config, image=image)
     if context_length is not None and context_length != config.text.tokenizer.context_length:
         # the position that is pooled keeps its embedding: that of an added token, or the last one (SigLIP)
-        num_added = max(config.text.num_added_tokens, int(config.text.pooling == "last"))
-        text = replace(config.text, tokenizer=replace(config.text.tokenizer, context_length=context_length))
+        num_added = max(
+            config.text_transformer.num_added_tokens, int(config.text_transformer.pooling == "last")
+        )
+        text = replace(
+            config.text_transformer, tokenizer=replace(config.text.tokenizer, context_length=context_length)
+        )
         tensors["text.positions"] = resize_text_positions(
             tensors["text.positions"], num_added, context_length
         )

@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import tokenizers
 import torch
 
 from prolip.data.open import GENERATORS, make_generated_tokenizer
@@ -18,14 +17,12 @@ from prolip.model.resize import resize_model
 from prolip.model.sizes import SIZES, get_config
 from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, add_mask_token, read_tokenizer_file
+from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
 from prolip.training.config import ModelSpec
 from prolip.training.run_folder import CHECKPOINTS, MODEL, is_run
 from prolip.weights import hub
 from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import NewHeads, make_probabilistic
-
-PAD_TOKENS = ("[PAD]", "<pad>")
-"""Usual names of the padding token, for tokenizers that don't name theirs."""
 
 
 def make_model(spec: ModelSpec, seed: int) -> ProLIP:
@@ -78,7 +75,7 @@ def _make_model_config(spec: ModelSpec, tokenizer_config: TokenizerConfig) -> Mo
             "model.init_logit_bias can't be set with model.contrastive_loss softmax, which has no bias: remove it"
         )
     init = _make_init(spec, config.init, config.embed_dim)
-    image = config.image
+    image = config.image_transformer
     if spec.image_size is not None:
         _require_whole_patches(spec.image_size, image)
         image = replace(image, preprocessing=replace(image.preprocessing, size=spec.image_size))
@@ -129,7 +126,7 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
     else:
         _require_trained_heads(spec, model.config)
     if spec.image_size is not None:
-        _require_whole_patches(spec.image_size, model.config.image)
+        _require_whole_patches(spec.image_size, model.config.image_transformer)
     model = resize_model(model, image_size=spec.image_size, context_length=spec.context_length)
     return _set_temperature(model, spec)
 
@@ -223,7 +220,7 @@ def _make_tokenizer(name: str, context_length: int) -> Tokenizer:
             "tokenizer.json, or vocab.json and merges.txt"
         )
     folder = path if path.is_dir() else path.parent
-    config = _read_prolip_tokenizer_config(folder, context_length) or _infer_tokenizer_config(
+    config = _read_prolip_tokenizer_config(folder, context_length) or infer_tokenizer_config(
         backend, folder, context_length, name
     )
     return add_mask_token(Tokenizer(backend, config))
@@ -237,60 +234,3 @@ def _read_prolip_tokenizer_config(folder: Path, context_length: int) -> Tokenize
         return None
     config = ModelConfig.from_dict(folder_config.get("model", {})).text.tokenizer
     return replace(config, context_length=context_length, pad_to="longest")
-
-
-def _infer_tokenizer_config(
-    backend: tokenizers.Tokenizer, folder: Path, context_length: int, name: str
-) -> TokenizerConfig:
-    """Infer the config of a foreign tokenizer from the ids it adds to a text and its special token names.
-
-    A tokenizer with CLIP's start token gets CLIP's text cleaning, any other that of the paper. Turns off the padding of
-    `backend`.
-
-    Args:
-        backend: The tokenizer.
-        folder: Where its special token names are looked up.
-        context_length: Tokens per text of the model.
-        name: The tokenizer as the user named it, for errors.
-
-    Raises:
-        ValueError: It has neither a padding nor an end token.
-    """
-    special_names = tokenizer_builders.read_special_tokens(folder)
-    start, end = _find_start_and_end_ids(backend)
-    pad = _find_special_id(backend, (special_names.get("pad"), *PAD_TOKENS))
-    pad = end if pad is None else pad
-    if pad is None:
-        raise ValueError(
-            f"model.tokenizer: {name} has neither a padding nor an end token; choose another tokenizer"
-        )
-    mask = _find_special_id(backend, (special_names.get("mask"),))
-    return TokenizerConfig(
-        vocab_size=max(backend.get_vocab().values()) + 1,
-        context_length=context_length,
-        pad_id=pad,
-        mask_id=None if mask in (pad, start, end) else mask,
-        start_id=start,
-        end_id=end,
-        cleaning="canonicalize" if backend.token_to_id(tokenizer_builders.START) is None else "lower",
-    )
-
-
-def _find_start_and_end_ids(backend: tokenizers.Tokenizer) -> tuple[int | None, int | None]:
-    """(start id, end id): the ids that the tokenizer itself adds before and after a text, None where it adds none.
-
-    Turns off the tokenizer's padding.
-    """
-    backend.no_padding()
-    encoding = backend.encode("a")
-    is_added = [bool(special) for special in encoding.special_tokens_mask]
-    return encoding.ids[0] if is_added[0] else None, encoding.ids[-1] if is_added[-1] else None
-
-
-def _find_special_id(backend: tokenizers.Tokenizer, names: tuple[str | None, ...]) -> int | None:
-    """The id of the first name that is a special token; None if none is.
-
-    An ordinary token doesn't count, even if it is named as padding: padding with "!" would hide every "!" of a text.
-    """
-    special_ids = {token.content: token_id for token_id, token in backend.get_added_tokens_decoder().items()}
-    return next((special_ids[name] for name in names if name in special_ids), None)

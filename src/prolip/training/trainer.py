@@ -306,7 +306,7 @@ class Trainer:
             config.seed, self.state.step, config.batch_size, first_row=distributed.rank() * len(batch)
         )
         return draw_masked_views(
-            batch.token_ids, rows, config.masking, model.text.tokenizer, model.image.num_patches,
+            batch.token_ids, rows, config.masking, model.text.tokenizer, model.image_transformer.num_patches,
             batch.general_token_ids,
         )  # fmt: skip
 

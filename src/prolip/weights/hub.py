@@ -142,7 +142,7 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
         name=repo_id.rsplit("/", maxsplit=1)[-1], repo_id=repo_id, summary=summary,
         license=f"license: {license}\n" if license else "",
         parameters=sum(p.numel() for p in model.parameters()), dimensions=config.embed_dim,
-        image_size=config.image.preprocessing.size, patch_size=config.image.patch_size,
+        image_size=config.image_transformer.preprocessing.size, patch_size=config.image_transformer.patch_size,
         context=config.text.tokenizer.context_length, vocabulary=config.text.tokenizer.vocab_size,
         image_uncertainty=config.image.uncertainty, text_uncertainty=config.text.uncertainty,
         widths="; one per sample" if config.image.isotropic and config.text.isotropic else "",

@@ -100,8 +100,8 @@ def make_probabilistic_config(
     Returns:
         The config of the new model.
     """
-    image = replace(config.image, pooling="class", projection=True)
-    text = _make_probabilistic_text_config(config.text, tokenizer)
+    image = replace(config.image_transformer, pooling="class", projection=True)
+    text = _make_probabilistic_text_config(config.text_transformer, tokenizer)
     loss, isotropic = heads.contrastive_loss, heads.isotropic
     init = heads.init or config.init.fit_to(config.embed_dim, isotropic=isotropic, contrastive_loss=loss)
     towers = replace(config, image=image, text=text).with_uncertainty("token", isotropic=isotropic)
@@ -151,7 +151,7 @@ def _extend_trained_tensors(
         initialized: Newly initialized tensors of the probabilistic model.
     """
     # positions 0 and 1 of the new image tower are [CLS] and [UNC]; of the old one, CLIP has [CLS] and SigLIP none
-    num_trained = config.image.num_added_tokens
+    num_trained = config.image_transformer.num_added_tokens
     image_positions, token_embeddings = trained["image.positions"], trained["text.tokens.weight"]
     context_length = config.text.tokenizer.context_length
     extended = {
@@ -173,7 +173,7 @@ def _extend_trained_tensors(
     if end_id is not None:
         extended["text.class_token"] = token_embeddings[end_id].clone()
         if (
-            config.text.pooling == "last"
+            config.text_transformer.pooling == "last"
         ):  # SigLIP pools its last position: [CLS], now the last, takes it over
             extended["text.positions"][-1] = trained["text.positions"][-1]
     return extended

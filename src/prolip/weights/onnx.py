@@ -172,5 +172,5 @@ def _make_ids(model: ProLIP) -> Tensor:
 
 def _get_dynamic_text_axes(model: ProLIP) -> list[int]:
     """Axes of ids (B, T) with variable length: 0, and 1 unless the tower attends to padding up to the full context."""
-    text = model.config.text
+    text = model.config.text_transformer
     return [0] if text.padding == "attended" and not text.causal else [0, 1]

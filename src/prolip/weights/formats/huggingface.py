@@ -162,16 +162,18 @@ def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
         reshape_rule("logit_scale", "logit_scale"),
         *([] if is_clip else [reshape_rule("logit_bias", "logit_bias")]),
         convolution_rule(
-            "image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size
+            "image.stem.0.weight",
+            "vision_model.embeddings.patch_embedding.weight",
+            config.image_transformer.patch_size,
         ),
         copy_rule("image.positions", "vision_model.embeddings.position_embedding.weight"),
         *layer_rules("image.norm_post", "vision_model.post_layernorm"),
-        *_block_rules("image", "vision_model", config.image.blocks.layers),
+        *_block_rules("image", "vision_model", config.image_transformer.blocks.layers),
         *(_clip_head_rules() if is_clip else _siglip_head_rules(config)),
         copy_rule("text.tokens.weight", "text_model.embeddings.token_embedding.weight"),
         copy_rule("text.positions", "text_model.embeddings.position_embedding.weight"),
         *layer_rules("text.norm_post", "text_model.final_layer_norm"),
-        *_block_rules("text", "text_model", config.text.blocks.layers),
+        *_block_rules("text", "text_model", config.text_transformer.blocks.layers),
     ]
 
 
@@ -187,7 +189,7 @@ def _clip_head_rules() -> list[Rule]:
 
 def _siglip_head_rules(config: ModelConfig) -> list[Rule]:
     """Rules for the tensors that SigLIP has and CLIP lacks: bias of patches, attention pooling, text head."""
-    width, head = config.image.blocks.width, "vision_model.head"
+    width, head = config.image_transformer.blocks.width, "vision_model.head"
     layers = {"out": "attention.out_proj", "norm": "layernorm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
     return [
         copy_rule("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),

@@ -350,7 +350,7 @@ def clip_image_rules(config: ModelConfig) -> list[Rule]:
     Returns:
         Rules for all tensors of the image tower except those of [UNC] and the log-variance, which CLIP lacks.
     """
-    image = config.image
+    image = config.image_transformer
     norms = ["norm_post", *(["norm_pre"] if image.pre_norm else [])]  # visual.ln_post and visual.ln_pre
     return [
         copy_rule("image.class_token", "visual.class_embedding"),
@@ -383,10 +383,10 @@ def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
         *layer_rules("text.norm_post", f"{prefix}ln_final"),
         *(
             layer_rules("text.mean", projection)
-            if config.text.projection_bias
+            if config.text_transformer.projection_bias
             else [transpose_rule("text.mean.weight", projection)]
         ),
-        *resblock_rules("text", prefix, config.text.blocks.layers),
+        *resblock_rules("text", prefix, config.text_transformer.blocks.layers),
     ]
 
 
@@ -399,7 +399,7 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     Returns:
         Rules for all tensors of the image tower.
     """
-    image, trunk = config.image, "visual.trunk"
+    image, trunk = config.image_transformer, "visual.trunk"
     width = image.blocks.width
     pool = {"q": "q", "kv": "kv", "out": "proj", "norm": "norm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
     return [

@@ -125,7 +125,7 @@ def _parse_text_config(text_cfg: Mapping[str, Any], release_config: Mapping[str,
 
 def _make_rules(config: ModelConfig) -> list[Rule]:
     """Rules for all tensors of a model of the release; all of them can be inverted, for export."""
-    image = config.image
+    image = config.image_transformer
     uncertainty_rules = [
         copy_rule("image.uncertainty_token", "visual.unc_embedding"),
         *layer_rules("image.log_var", "visual.uncertainty_proj"),
@@ -179,7 +179,7 @@ def describe_incompatibility(config: ModelConfig) -> str | None:
     Returns:
         The first reason, to follow "The release can't represent this model: "; None if there is none.
     """
-    image, text = config.image, config.text
+    image, text = config.image_transformer, config.text_transformer
     reasons = {
         "its text log-variances don't come from the projected mean": text.uncertainty != "mean",
         "it applies the last norm of the image tower once, the release twice": image.class_norm != "twice",
@@ -221,7 +221,7 @@ def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, ob
 
     `tokenizer` is a hub id. Raises ValueError if it is None and the vocabulary is not CLIP's.
     """
-    image, text = config.image, config.text
+    image, text = config.image_transformer, config.text_transformer
     text_cfg: dict[str, object] = {
         "width": text.blocks.width, "heads": text.blocks.heads, "layers": text.blocks.layers,
         "context_length": text.tokenizer.context_length, "vocab_size": text.tokenizer.vocab_size, "embed_cls": True,
