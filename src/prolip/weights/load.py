@@ -16,6 +16,7 @@ from prolip.model.resize import resize_model
 from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.tokenizer import MASK_TOKENS, Tokenizer, TokenizerConfig, read_tokenizer_file
 from prolip.weights import hub
+from prolip.weights.encoders.attach import attach_encoders
 from prolip.weights.formats import huggingface, open_clip, release
 from prolip.weights.formats.base import WeightFormat
 from prolip.weights.formats.files import ForeignModel, read_foreign_model
@@ -127,6 +128,8 @@ def open_model(
                 f"{path} is a model folder of prolip and has its own config.json: remove the argument config"
             )
         model = ProLIP.from_folder(path)
+        if model.config.is_frozen:
+            attach_encoders(model, load, folder=path)
         loaded = LoadedModel(
             model, LoadingReport(loaded=tuple(sorted(model.state_dict()))), model_folder.FORMAT
         )

@@ -1,0 +1,69 @@
+"""Attach the encoders that a model names, by name or by what a user passes; another encoder's digest is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from prolip.model.frozen_config import EncoderConfig
+from prolip.model.frozen_tower import FrozenTower
+from prolip.model.prolip import ProLIP
+from prolip.weights.encoders.open import (
+    ImageEncoderName,
+    LoadModel,
+    TextEncoderName,
+    open_image_encoder,
+    open_text_encoder,
+)
+
+PYTHON_PREFIX = "python:"
+
+
+def attach_encoders(
+    model: ProLIP,
+    load_model: LoadModel,
+    image: ImageEncoderName | None = None,
+    text: TextEncoderName | None = None,
+    folder: Path | None = None,
+) -> ProLIP:
+    """Attach encoders to a model with frozen towers.
+
+    Args:
+        model: The model; changed in place.
+        load_model: Loads finished models, whose towers are encoders.
+        image, text: The encoders; None: those that the model names. A Python object can't be opened by its name: the
+            model then stays without it, until it is passed.
+        folder: Model folder, for bundled encoders.
+
+    Returns:
+        The model itself.
+
+    Raises:
+        ValueError: An encoder is another than the model was trained with, or can't be opened.
+    """
+    if not isinstance(model.image, FrozenTower) or not isinstance(model.text, FrozenTower):
+        raise ValueError("this model has no frozen encoders: there is nothing to attach")
+    image = image if image is not None else _get_name(model.image.config.encoder, folder)
+    text = text if text is not None else _get_name(model.text.config.encoder, folder)
+    if image is not None:
+        model.image.attach_encoder(open_image_encoder(image, load_model))
+    if text is not None:
+        model.text.attach_encoder(open_text_encoder(text, load_model))
+    return model
+
+
+def _get_name(config: EncoderConfig, folder: Path | None) -> str | None:
+    """The name by which an encoder is opened; None for a Python object."""
+    if config.name.startswith(PYTHON_PREFIX):
+        return None
+    return str(folder / config.name) if config.is_bundled and folder is not None else config.name
+
+
+def with_bundled_name(config: EncoderConfig, name: str) -> EncoderConfig:
+    """A copy of a config whose encoder's files are in the model folder.
+
+    Args:
+        config: The encoder's.
+        name: Its path in the model folder.
+    """
+    return replace(config, name=name, is_bundled=True)

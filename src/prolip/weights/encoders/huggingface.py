@@ -1,0 +1,159 @@
+"""Encoders from transformers and sentence-transformers: a folder, or a name on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.extras import import_extra
+from prolip.files import read_json
+from prolip.model.frozen_config import EncoderConfig
+from prolip.preprocessing import tokenizer_builders
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
+from prolip.weights import hub
+from prolip.weights.encoders.base import ImageEncoder, TextEncoder, hash_files, pool_map, pool_tokens
+from prolip.weights.formats.preprocessing import from_transformers
+
+MAX_CONTEXT = 256
+"""Token ids per text: captions are short, and attention is quadratic."""
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+WEIGHTS = "*.safetensors"
+
+
+def open_image_folder(folder: Path, *, name: str = "", license: str = "") -> ImageEncoder:
+    """Open an image model of transformers (ViT, DINOv2, ResNet, ...).
+
+    Args:
+        folder: With config.json, model.safetensors and preprocessor_config.json.
+        name: Name of the encoder; "": the folder.
+        license: License of the weights.
+
+    Returns:
+        The encoder: the last map or tokens, pooled.
+
+    Raises:
+        ValueError, OSError: Files are missing or can't be used.
+    """
+    processor = folder / "preprocessor_config.json"
+    weights = _list_weights(folder)
+    settings = read_json(processor) if processor.is_file() else {}
+    size = _read_image_size(settings, read_json(folder / "config.json"))
+    default = ImagePreprocessing(size=size, mean=IMAGENET[0], std=IMAGENET[1], resize_mode="squash")
+    preprocessing = from_transformers(settings, size, default)
+    network = _ImageNetwork(_load_model(folder))
+    digest = hash_files([*weights, folder / "config.json"], preprocessing)
+    dim = network(torch.zeros(1, 3, size, size)).shape[1]
+    config = EncoderConfig(name=name or str(folder), digest=digest, dim=dim, license=license)
+    return ImageEncoder(config, preprocessing, network, _list_files(folder))
+
+
+def open_text_folder(folder: Path, *, name: str = "", license: str = "") -> TextEncoder:
+    """Open a text model of transformers or sentence-transformers (BERT, MiniLM, MPNet, ...).
+
+    Args:
+        folder: With config.json, model.safetensors and tokenizer.json.
+        name: Name of the encoder; "": the folder.
+        license: License of the weights.
+
+    Returns:
+        The encoder: mean and maximum over tokens.
+
+    Raises:
+        ValueError, OSError: Files are missing or can't be used.
+    """
+    backend = tokenizer_builders.read_folder_tokenizer(folder)
+    if backend is None:
+        raise FileNotFoundError(f"{folder} has no tokenizer.json")
+    model_config = read_json(folder / "config.json")
+    context = min(MAX_CONTEXT, int(model_config.get("max_position_embeddings") or MAX_CONTEXT))
+    tokenizer_config = infer_tokenizer_config(backend, folder, context, str(folder), "whitespace")
+    tokenizer = Tokenizer(backend, tokenizer_config)
+    network = _TextNetwork(_load_model(folder), tokenizer_config.pad_id)
+    digest = hash_files(
+        [*_list_weights(folder), folder / "config.json"], tokenizer.copy_backend().to_str(), tokenizer_config
+    )
+    dim = network(tokenizer(["a"])).shape[1]
+    config = EncoderConfig(name=name or str(folder), digest=digest, dim=dim, license=license)
+    return TextEncoder(config, tokenizer, network, _list_files(folder))
+
+
+def find_folder(name: str) -> Path:
+    """The folder of a model: a local one, or the snapshot of a hub id, which is downloaded.
+
+    Args:
+        name: A path or a hub id.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: The hub can't be reached, or has no such model.
+    """
+    path = Path(name).expanduser()
+    return path if path.is_dir() else hub.fetch(name)
+
+
+def _load_model(folder: Path) -> Any:
+    """The model of a folder, from its safetensors, in eval mode; pickles and remote code are refused."""
+    transformers = import_extra("transformers", "photos")
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModel.from_pretrained(
+        str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
+    return model.eval().requires_grad_(False)
+
+
+def _list_weights(folder: Path) -> list[Path]:
+    """The files of weights, by name; FileNotFoundError if there are none."""
+    weights = sorted(folder.glob(WEIGHTS))
+    if not weights:
+        raise FileNotFoundError(
+            f"{folder} has no safetensors file. Pickled weights are not loaded: convert them with transformers' "
+            "save_pretrained"
+        )
+    return weights
+
+
+def _list_files(folder: Path) -> tuple[Path, ...]:
+    """The files that a copy of the encoder needs."""
+    return (*_list_weights(folder), *sorted(folder.glob("*.json")), *sorted(folder.glob("vocab.txt")))
+
+
+def _read_image_size(processor: dict[str, Any], config: dict[str, Any]) -> int:
+    """Side of the images in pixels, from the image processor or the model's config; 224 if neither has it."""
+    size = processor.get("crop_size") or processor.get("size") or config.get("image_size") or 224
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge") or 224
+    return int(size)
+
+
+class _ImageNetwork:
+    """Normalized pixels (B, 3, S, S) -> pooled features (B, F)."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor) -> Tensor:
+        self._model.to(inputs.device)
+        x: Tensor = self._model(pixel_values=inputs).last_hidden_state
+        return pool_map(x) if x.ndim == 4 else pool_tokens(x)
+
+
+class _TextNetwork:
+    """Ids (B, T) -> mean and maximum over tokens (B, F)."""
+
+    def __init__(self, model: Any, pad_id: int) -> None:
+        self._model, self._pad_id = model, pad_id
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor) -> Tensor:
+        self._model.to(inputs.device)
+        is_token = inputs != self._pad_id
+        x: Tensor = self._model(input_ids=inputs, attention_mask=is_token.long()).last_hidden_state
+        return pool_tokens(x, is_token)

@@ -1,0 +1,192 @@
+"""Encoders that are ONNX graphs, run by onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prolip.extras import import_extra
+from prolip.files import read_json
+from prolip.model.frozen_config import EncoderConfig
+from prolip.preprocessing import tokenizer_builders
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
+from prolip.weights.encoders.base import ImageEncoder, TextEncoder, hash_files, pool_map, pool_tokens
+from prolip.weights.formats.preprocessing import from_transformers
+
+PREPROCESSOR_FILE = "preprocessor_config.json"
+CONTEXT_LENGTH = 128
+"""Token ids per text, if the tokenizer doesn't say it."""
+
+
+def open_onnx_image_encoder(path: Path) -> ImageEncoder:
+    """Open an ONNX graph with one image input (B, 3, S, S).
+
+    The first output is the features: (B, F) as they are; a map (B, C, H, W) or tokens (B, T, W) are pooled.
+
+    Args:
+        path: The graph; `preprocessor_config.json` of transformers, with size, mean and std, lies next to it.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: The graph or its preprocessing can't be used.
+        FileNotFoundError: A file is missing.
+    """
+    settings = path.parent / PREPROCESSOR_FILE
+    if not settings.is_file():
+        raise FileNotFoundError(
+            f"{path} needs {PREPROCESSOR_FILE} next to it, which says how an image becomes pixels, for example "
+            '{"size": {"height": 224, "width": 224}, "image_mean": [0.485, 0.456, 0.406], '
+            '"image_std": [0.229, 0.224, 0.225]}'
+        )
+    session = open_session(path)
+    processor = read_json(settings)
+    size = _read_size(session, processor, path)
+    default = ImagePreprocessing(size=size, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    preprocessing = from_transformers(processor, size, default)
+    return make_onnx_image_encoder(
+        str(path), session, preprocessing, hash_files([path], preprocessing), files=(path, settings)
+    )
+
+
+def make_onnx_image_encoder(
+    name: str,
+    session: Any,
+    preprocessing: ImagePreprocessing,
+    digest: str,
+    *,
+    license: str = "",
+    files: tuple[Path, ...] = (),
+) -> ImageEncoder:
+    """Make an encoder of an open graph.
+
+    Args:
+        name: Name of the encoder.
+        session: Session of onnxruntime.
+        preprocessing: Of its images.
+        digest: 16 hexadecimal digits.
+        license: License of the weights.
+        files: Its files, for bundling.
+
+    Returns:
+        The encoder.
+    """
+    network = _ImageGraph(session)
+    dim = network(torch.zeros(1, 3, preprocessing.size, preprocessing.size)).shape[1]
+    return ImageEncoder(
+        EncoderConfig(name=name, digest=digest, dim=dim, license=license), preprocessing, network, files
+    )
+
+
+def open_onnx_text_encoder(path: Path) -> TextEncoder:
+    """Open an ONNX graph with the input `input_ids` (B, T) and, if it has them, `attention_mask`, `token_type_ids`.
+
+    The first output is the features: (B, F) as they are; tokens (B, T, W) are pooled, without padding.
+
+    Args:
+        path: The graph; its tokenizer.json lies next to it.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: The graph or its tokenizer can't be used.
+        FileNotFoundError: A file is missing.
+    """
+    backend = tokenizer_builders.read_folder_tokenizer(path.parent)
+    if backend is None:
+        raise FileNotFoundError(f"{path} needs its tokenizer.json next to it")
+    config = infer_tokenizer_config(backend, path.parent, CONTEXT_LENGTH, str(path), "whitespace")
+    tokenizer = Tokenizer(backend, config)
+    session = open_session(path)
+    network = _TextGraph(session, config.pad_id)
+    dim = network(tokenizer(["a"])).shape[1]
+    digest = hash_files([path], tokenizer.copy_backend().to_str(), config)
+    files = (path, path.parent / "tokenizer.json")
+    return TextEncoder(EncoderConfig(name=str(path), digest=digest, dim=dim), tokenizer, network, files)
+
+
+def open_session(path: Path) -> Any:
+    """A session of onnxruntime on the CPU, with torch's number of threads; ValueError if the file is no graph."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    runtime = import_extra("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has an exception class per failure, without a common base
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} can't be opened as an ONNX graph: {reason}") from None
+
+
+
+
+def _read_size(session: Any, processor: dict[str, Any], path: Path) -> int:
+    """Side of the images in pixels: that of the graph's input, or of the preprocessing; ValueError if neither has it."""
+    shape = session.get_inputs()[0].shape
+    if len(session.get_inputs()) != 1 or len(shape) != 4:
+        inputs = [(entry.name, entry.shape) for entry in session.get_inputs()]
+        raise ValueError(f"{path} must have one input of shape (B, 3, S, S), not {inputs}")
+    if isinstance(shape[2], int) and shape[2] > 0:
+        return shape[2]
+    size = processor.get("crop_size") or processor.get("size")
+    size = size.get("height") or size.get("shortest_edge") if isinstance(size, dict) else size
+    if not isinstance(size, int):
+        raise ValueError(f"{path.parent / PREPROCESSOR_FILE} has no size, and the graph takes any: add the size")
+    return size
+
+
+class _ImageGraph:
+    """Normalized pixels (B, 3, S, S) -> features (B, F), one image at a time.
+
+    A convolutional network on a CPU is faster so, since its maps stay in the cache; and a result doesn't depend on the
+    other images of its batch.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._input = session.get_inputs()[0].name
+        self._output = session.get_outputs()[0].name
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self._run(image) for image in inputs.float().cpu().split(1)]).to(inputs.device)
+
+    def _run(self, image: Tensor) -> Tensor:
+        """Features (1, F) of one image (1, 3, S, S)."""
+        (output,) = self._session.run([self._output], {self._input: image.numpy()})
+        return _pool(torch.from_numpy(np.asarray(output, dtype=np.float32)), None)
+
+
+class _TextGraph:
+    """Ids (B, T) -> features (B, F)."""
+
+    def __init__(self, session: Any, pad_id: int) -> None:
+        self._session, self._pad_id = session, pad_id
+        self._inputs = {entry.name for entry in session.get_inputs()}
+        self._output = session.get_outputs()[0].name
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        is_token = inputs.cpu() != self._pad_id
+        values = {
+            "input_ids": inputs.cpu().long().numpy(),
+            "attention_mask": is_token.long().numpy(),
+            "token_type_ids": torch.zeros_like(inputs, device="cpu").long().numpy(),
+        }
+        (output,) = self._session.run([self._output], {k: v for k, v in values.items() if k in self._inputs})
+        return _pool(torch.from_numpy(np.asarray(output, dtype=np.float32)), is_token).to(inputs.device)
+
+
+def _pool(x: Tensor, is_token: Tensor | None) -> Tensor:
+    """Features (B, F) of an output: (B, F), tokens (B, T, W) or a map (B, C, H, W)."""
+    if x.ndim == 4:
+        return pool_map(x)
+    return pool_tokens(x, is_token) if x.ndim == 3 else x
