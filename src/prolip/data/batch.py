@@ -331,7 +331,7 @@ class Preprocessor:
         crop = draw_text_view(caption, self.text_crops, generator)
         if crop == caption:
             return caption, ids, general
-        no_general = None if general is None else []
+        no_general: list[int] | None = None if general is None else []
         if self.tokenizer is None:
             return crop, ids, no_general
         crop_ids = self.tokenizer.encode(crop)
