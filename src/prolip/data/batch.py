@@ -252,7 +252,7 @@ class Preprocessor:
         """Decode and augment (or resize) the image or a view of it: uint8 (3, S, S)."""
         if self.image_views is None:
             return self._preprocess_image(self._read_image(sample, self._min_short_side), generator)
-        # A stream of its own, as for text crops: without views, or with others, the augmentation is the same.
+        # A stream of its own, as for text crops: an image that stays whole is the same with and without views.
         view_generator = torch.Generator().manual_seed(derive_seed(seed, "image view"))
         kind = draw_view_kind(self.image_views, view_generator)
         image = self._read_image(sample, self._min_short_side_of(kind))
@@ -261,7 +261,7 @@ class Preprocessor:
         pixels = self._preprocess_image(image, generator)
         if kind in ("whole", "crop"):
             return pixels
-        # A mask comes last: the model sees the whole of what it leaves, and its color is not changed.
+        # A mask comes last: its visible area isn't cropped any more, and its color is not changed.
         color = compute_mean_color(self.pixels)
         return pil_to_tensor(
             make_image_view(tensor_to_pil(pixels), kind, self.image_views, color, view_generator)
