@@ -23,6 +23,9 @@ ADDED_SETTINGS: dict[str, Any] = {
     "auxiliary_lr_multiplier": None,
     "likelihood": 0.0,
     "nll": 0.0,
+    "text_crops": 0.0,
+    "image_crops": 0.0,
+    "image_masks": 0.0,
 }
 """Settings that the config did not have at first -> the value that computes what was computed without them. At this
 value they don't enter fingerprints, so that older cells stay valid."""

@@ -4,6 +4,7 @@ import pytest
 
 from prolip.training import recipes
 from reproduction import recipe
+from reproduction.cell import COMMITTED, read_cell
 from reproduction.recipe import (
     compute_current_fingerprint,
     compute_fingerprint,
@@ -57,6 +58,19 @@ def test_of_an_untrained_model_only_the_model_counts():
 def test_the_current_fingerprint_is_that_of_a_cell_made_today(variant, tmp_path):
     config = make_run_config(variant, "hour", 7, tmp_path / "run")
     assert compute_current_fingerprint(variant, "hour") == compute_fingerprint(config, variant)
+
+
+def test_settings_that_were_added_change_no_fingerprint_at_their_neutral_value():
+    """The committed cells stay valid."""
+    for path in sorted((COMMITTED / "minutes").glob("*-0.json")):
+        cell = read_cell(path)
+        assert compute_current_fingerprint(cell.variant, cell.scale) == cell.fingerprint, path.name
+
+
+@pytest.mark.parametrize("name", ["text_crops", "image_crops", "image_masks"])
+def test_crops_and_masks_make_another_recipe(name):
+    other = replace(CONFIG, data=replace(CONFIG.data, **{name: 0.1}))
+    assert compute_fingerprint(other, "prolip") != compute_fingerprint(CONFIG, "prolip")
 
 
 def test_what_the_recipe_does_not_have_has_no_fingerprint():

@@ -11,8 +11,12 @@ from PIL import Image
 
 import prolip.data.batch as batch_module
 from prolip.data.batch import Preprocessor
+from prolip.data.loader import Loader
+from prolip.data.open import open_data
+from prolip.data.order import derive_seed
 from prolip.data.sample import BadSampleError, Sample
 from prolip.preprocessing.augmentation import Augmentation, augment
+from prolip.preprocessing.image_views import ImageViews, compute_mean_color, crop_image, draw_view_kind
 from prolip.preprocessing.images import (
     EmptyImageError,
     ImagePreprocessing,
@@ -302,3 +306,154 @@ def test_words_are_dropped_by_the_seed_alone_and_change_no_pixel(plain):
 def test_preprocessor_refuses_drop_words_out_of_range(plain, fraction):
     with pytest.raises(ValueError, match="drop_words must be a fraction from 0 to 1"):
         replace(plain, drop_words=fraction)
+
+
+# Text crops and image views
+
+LONG = "a small red circle above a blue star"
+EVERY_CROP, EVERY_MASK = (
+    ImageViews(crop_fraction=1.0, mask_fraction=0.0),
+    ImageViews(crop_fraction=0.0, mask_fraction=1.0),
+)
+
+
+def test_a_cropped_caption_is_a_span_of_its_words_and_the_text_that_is_tokenized(plain, tokenizer):
+    cropping, words = replace(plain, text_crops=0.5), LONG.split()
+    found = [cropping.process(sample(captions=(LONG,)), seed) for seed in range(300)]
+    assert 0.35 < sum(item.caption != LONG for item in found) / 300 < 0.65
+    spans = {" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    assert {item.caption for item in found} <= spans
+    assert all(item.token_ids == tokenizer.encode(item.caption) for item in found)
+    assert len({item.caption for item in found}) > 20
+
+
+def test_crops_change_neither_the_chosen_caption_nor_a_pixel_nor_dropped_words(plain):
+    lossy = replace(plain, augmentation=Augmentation(), drop_words=0.5)
+    captions = (LONG, "one two three four five", "white square with dots")
+    for seed in range(60):
+        whole = lossy.process(sample(captions=captions), seed)
+        cropped = replace(lossy, text_crops=0.5).process(sample(captions=captions), seed)
+        assert cropped.caption in whole.caption
+        assert torch.equal(cropped.pixels, whole.pixels)
+        assert cropped.caption != whole.caption or cropped.token_ids == whole.token_ids
+
+
+def test_views_change_no_caption_and_leave_other_images_as_they_are(plain):
+    lively = replace(plain, augmentation=Augmentation(), text_crops=0.5)
+    views = ImageViews(crop_fraction=0.25, mask_fraction=0.25)
+    changed = 0
+    for seed in range(100):
+        whole = lively.process(sample(captions=(LONG, "b c")), seed)
+        seen = replace(lively, image_views=views).process(sample(captions=(LONG, "b c")), seed)
+        assert (seen.caption, seen.token_ids) == (whole.caption, whole.token_ids)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "image view"))
+        is_whole = draw_view_kind(views, generator) == "whole"
+        assert torch.equal(seen.pixels, whole.pixels) or not is_whole
+        changed += not is_whole
+    assert 30 < changed < 70
+
+
+def test_a_crop_is_preprocessed_as_an_image_is(plain):
+    generator = torch.Generator().manual_seed(derive_seed(9, "image view"))
+    draw_view_kind(EVERY_CROP, generator)
+    crop = crop_image(PICTURE, EVERY_CROP, generator)
+    pixels = replace(plain, image_views=EVERY_CROP).process(sample(), 9).pixels
+    assert torch.equal(pixels, resize_and_crop(crop, RULES))
+
+
+def test_a_mask_hides_pixels_of_the_preprocessed_image_behind_the_mean_color(tokenizer):
+    rules = ImagePreprocessing(size=56)
+    masking = Preprocessor(pixels=rules, tokenizer=tokenizer, image_views=EVERY_MASK)
+    whole = resize_and_crop(PICTURE, rules)
+    fill = torch.tensor(compute_mean_color(rules), dtype=torch.uint8)[:, None, None]
+    areas = []
+    for seed in range(60):
+        pixels = masking.process(sample(), seed).pixels
+        hidden = (pixels == fill).all(0)
+        assert torch.equal(pixels[:, ~hidden], whole[:, ~hidden])
+        areas.append(1 - hidden.double().mean().item())
+    assert min(areas) > 0.05 - 1 / 49
+    assert max(areas) < 0.6 + 1 / 49
+    assert abs(np.mean(areas) - 0.325) < 5 * 0.55 / (12 * 60) ** 0.5
+
+
+def test_a_crop_has_no_more_general_caption(plain):
+    both = replace(sample(captions=(LONG,)), general_captions=("a circle",))
+    found = [replace(plain, text_crops=0.5).process(both, seed) for seed in range(40)]
+    assert {item.caption == LONG for item in found} == {True, False}
+    for item in found:
+        assert (item.general_token_ids == []) == (item.caption != LONG)
+
+
+def test_a_crop_that_cleaning_empties_leaves_the_caption_whole(plain):
+    """&amp; has letters, and is punctuation."""
+    text = "&amp; &amp; &amp; dog"
+    found = {
+        replace(plain, text_crops=1.0).process(sample(captions=(text,)), seed).caption for seed in range(80)
+    }
+    assert found == {text, "dog", "&amp; dog", "&amp; &amp; dog"}
+
+
+def test_without_a_tokenizer_the_text_is_cropped_too():
+    cropping = Preprocessor(pixels=RULES, tokenizer=None, text_crops=1.0)
+    assert cropping.process(sample(captions=(LONG,)), 3).caption != LONG
+    assert cropping.process(sample(captions=()), 3).caption == ""
+
+
+def test_of_a_large_jpeg_crops_are_decoded_at_a_size_that_needs_no_enlarging(monkeypatch, tokenizer):
+    asked = []
+
+    def spy(source, *, max_pixels, min_short_side):
+        asked.append(min_short_side)
+        return read_image(source, max_pixels=max_pixels, min_short_side=min_short_side)
+
+    monkeypatch.setattr(batch_module, "read_image", spy)
+    lively = Preprocessor(pixels=RULES, tokenizer=tokenizer, augmentation=Augmentation())
+    for views in (None, EVERY_MASK, EVERY_CROP):
+        replace(lively, image_views=views).process(sample(), 0)
+    assert asked[0] == asked[1]
+    assert asked[2] >= asked[0] / (0.05 / (4 / 3)) ** 0.5
+    asked.clear()
+    replace(lively, augmentation=None, image_views=EVERY_CROP).process(sample(), 0)
+    assert asked == [None]
+
+
+def test_fingerprints_count_crops_and_views_only_if_they_are_used(plain):
+    assert replace(plain, text_crops=0.0, image_views=None).fingerprint() == plain.fingerprint()
+    others = [
+        replace(plain, drop_words=0.4),
+        replace(plain, text_crops=0.4),
+        replace(plain, text_crops=0.5),
+        replace(plain, image_views=EVERY_CROP),
+        replace(plain, image_views=EVERY_MASK),
+    ]
+    assert len({preprocessor.fingerprint() for preprocessor in (plain, *others)}) == 6
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_crops_and_views_are_the_same_for_any_number_of_workers_and_after_resuming(plain, workers):
+    viewed = replace(
+        plain, text_crops=0.5, image_views=ImageViews(crop_fraction=0.3, mask_fraction=0.3), drop_words=0.3
+    )
+    source = open_data("scenes:simple,size=32,length=40,captions=2")
+
+    def load(num_workers):
+        return Loader(source, viewed, global_batch_size=8, seed=2, num_workers=num_workers)
+
+    alone, resumed = list(load(0)), load(0)
+    together = load(workers)
+    iterator = iter(together)
+    found = [next(iterator), next(iterator)]
+    resumed.load_state_dict(together.state_dict())
+    iterator.close()
+    found += list(resumed)
+    assert len(found) == len(alone) == 5
+    for one, other in zip(alone, found, strict=True):
+        assert torch.equal(one.pixels, other.pixels)
+        assert torch.equal(one.token_ids, other.token_ids)
+        assert one.captions == other.captions
+
+
+def test_preprocessor_refuses_text_crops_out_of_range(plain):
+    with pytest.raises(ValueError, match="text_crops must be a fraction from 0 to 1"):
+        replace(plain, text_crops=1.1)

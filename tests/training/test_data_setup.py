@@ -13,6 +13,7 @@ from prolip.data.open import open_data
 from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
 from prolip.model.create import create
+from prolip.preprocessing.image_views import ImageViews
 from prolip.preprocessing.images import resize_and_crop
 from prolip.training.config import DataConfig, HeldOutConfig, Stage, TrainConfig
 from prolip.training.data_setup import describe_data, make_loader, read_held_out_samples
@@ -110,6 +111,19 @@ def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
             assert kept
             shorter += len(kept) < sum(map(bool, ids))
         assert 0 < shorter <= len(whole)
+
+
+def test_crops_and_masks_of_the_config_reach_the_preprocessor(model):
+    preprocessor = load(config(SIMPLE, text_crops=0.4, image_masks=0.2), model)._reader.preprocessor
+    assert preprocessor.text_crops == 0.4
+    assert preprocessor.image_views == ImageViews(crop_fraction=0.0, mask_fraction=0.2)
+    plain = load(config(SIMPLE), model)._reader.preprocessor
+    assert (plain.text_crops, plain.image_views) == (0.0, None)
+
+
+def test_a_stream_has_crops_too(model, streams):
+    run = config(streams[0], text_crops=1.0)
+    assert {text for batch in load(run, model, steps=2) for text in batch.captions} == {"a", "star"}
 
 
 def test_more_general_captions_come_with_the_batch(model):

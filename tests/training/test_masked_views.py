@@ -102,7 +102,7 @@ def test_every_row_has_its_turn_as_often_as_another():
     "bounds",
     [(0, 48), (0, 24, 48), (0, 16, 32, 48), (0, 1, 30, 48), tuple(range(0, 49, 2)), (0, 0, 7, 48, 48)],
 )
-@pytest.mark.parametrize("how", ["mask", "drop"])
+@pytest.mark.parametrize("how", ["mask", "drop", "crop"])
 def test_ranks_together_draw_what_one_draws(bounds, how):
     """Also ranks with few rows or none, and so with no twin; each cuts its texts to its longest."""
     ids, masking = texts(), MaskingConfig(image_fraction=0.125, text_fraction=0.25, method=how)
@@ -197,7 +197,7 @@ def test_each_patch_and_each_token_is_lost_as_often_as_another():
     assert (kept / count - 4 / 15).abs().max() < 5 * (4 * 11 / 225 / count) ** 0.5
 
 
-@pytest.mark.parametrize("how", ["mask", "drop"])
+@pytest.mark.parametrize("how", ["mask", "drop", "crop"])
 @pytest.mark.parametrize("width", [17, 20, 24])
 def test_padding_changes_nothing(width, how):
     masking = MaskingConfig(image_fraction=0.5, text_fraction=1.0, method=how)
@@ -216,19 +216,43 @@ def test_dropping_leaves_the_others_in_order_and_then_padding():
         assert here == left + [PAD] * (len(here) - len(left))
 
 
+@pytest.mark.parametrize("share", [0.75, 0.5, 0.1])
+def test_a_crop_keeps_special_tokens_and_a_span_of_the_others(share):
+    ids = texts()
+    views = draw(ids, MaskingConfig(text_fraction=1.0, token_mask_ratio=share, method="crop"))
+    for row, tokens in texts_of(views).items():
+        ordinary = row % 16
+        kept = ordinary - min(max(1, round(share * ordinary)), ordinary)
+        assert (tokens[0], tokens[-1], len(tokens)) == (START, END, kept + 2)
+        assert list(tokens[1:-1]) == list(range(tokens[1], tokens[1] + kept))
+        assert set(tokens[1:-1]) <= set(range(10, 10 + ordinary))
+
+
+def test_all_spans_of_a_crop_are_equally_likely():
+    """Of 15 tokens 11 are lost: a span of 4 begins at one of 12."""
+    ids = texts(16)[15:].repeat(BATCH, 1)
+    begins = torch.zeros(12)
+    for step in range(40):
+        views = draw(ids, MaskingConfig(text_fraction=1.0, method="crop"), step=step)
+        begins += torch.bincount(views.masked_ids[:, 1] - 10, minlength=12)
+    count = 40 * BATCH
+    assert (begins / count - 1 / 12).abs().max() < 5 * (11 / 144 / count) ** 0.5
+
+
 def test_without_a_mask_token_masking_is_an_error_and_dropping_is_not():
     rules = replace(RULES, mask_id=None)
     with pytest.raises(ValueError, match="no mask token"):
         require_mask_token(MaskingConfig(), rules)
     require_mask_token(MaskingConfig(), RULES)
     require_mask_token(MaskingConfig(method="drop"), rules)
+    require_mask_token(MaskingConfig(method="crop"), rules)
     dropped = draw(masking=MaskingConfig(method="drop"), rules=rules)
     assert texts_of(dropped) == texts_of(draw(masking=MaskingConfig(method="drop")))
 
 
 def test_the_batchs_ids_are_left_alone():
     ids = texts()
-    for how in ("mask", "drop"):
+    for how in ("mask", "drop", "crop"):
         draw(ids, MaskingConfig(text_fraction=1.0, method=how))
     assert torch.equal(ids, texts())
 

@@ -54,10 +54,15 @@ def config(
     held_out="scenes:simple,size=32,length=12",
     async_save=True,
 ):
-    """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data."""
+    """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data.
+
+    Captions and images are whole or views: these too must be the same after resuming.
+    """
     nano = recipe()
     return replace(
-        nano, out=str(out), samples=8 * steps, batch_size=8, data=replace(nano.data, source=(SECOND,), workers=workers),
+        nano, out=str(out), samples=8 * steps, batch_size=8, data=replace(
+            nano.data, source=(SECOND,), workers=workers, text_crops=0.4, image_crops=0.2, image_masks=0.2,
+        ),
         initial_stages=(
             Stage(samples=16, objective=CLIP, source=(FIRST,)),
             Stage(samples=32, objective=Objective(vib=0.01), source=(FIRST,)),

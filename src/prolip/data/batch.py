@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
 from prolip.checks import require_choice, require_fraction, require_positive_int
+from prolip.data.order import derive_seed
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import compute_fingerprint
 from prolip.preprocessing.augmentation import Augmentation, augment, required_short_side
+from prolip.preprocessing.image_views import (
+    ImageViews,
+    ViewKind,
+    compute_mean_color,
+    crop_image,
+    draw_view_kind,
+    make_image_view,
+)
 from prolip.preprocessing.images import (
     MAX_PIXELS,
     EmptyImageError,
     ImagePreprocessing,
     TooManyPixelsError,
+    pil_to_tensor,
     read_image,
     resize_and_crop,
+    tensor_to_pil,
 )
+from prolip.preprocessing.text_cropping import draw_text_view
 from prolip.preprocessing.tokenizer import Tokenizer
 
 MAX_DROPPED_FRACTION = 0.75
@@ -140,6 +154,9 @@ class Preprocessor:
     caption:      which one of several captions is used. If nothing of it is left after cleaning, the next one.
     max_pixels:   larger images are bad samples; they are not decoded.
     drop_words:   fraction of the captions that lose a random part of their tokens, up to three quarters.
+    text_crops:   fraction of the captions that are replaced by a contiguous span of their words (`crop_text`).
+    image_views:  which images are shown in part: crops of the whole image, masks of what is left after augmentation.
+                  None: all are shown whole.
     """
 
     pixels: ImagePreprocessing
@@ -148,9 +165,12 @@ class Preprocessor:
     caption: CaptionChoice = "random"
     max_pixels: int = MAX_PIXELS
     drop_words: float = 0.0
+    text_crops: float = 0.0
+    image_views: ImageViews | None = None
 
     def __post_init__(self) -> None:
         require_fraction(self.drop_words, "drop_words")
+        require_fraction(self.text_crops, "text_crops")
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         require_positive_int(self.max_pixels, "max_pixels", maximum=2**40)
 
@@ -159,12 +179,18 @@ class Preprocessor:
         """`min_short_side` of `read_image`, in pixels: what training crops need; None for evaluation, to be exact."""
         return required_short_side(self.pixels, self.augmentation) if self.augmentation else None
 
+    def _min_short_side_of(self, kind: ViewKind) -> int | None:
+        """The same for a kind of view: a crop needs a larger image, so that it isn't enlarged."""
+        if kind != "crop" or self._min_short_side is None or self.image_views is None:
+            return self._min_short_side
+        return math.ceil(self._min_short_side / self.image_views.narrowest_side)
+
     def process(self, sample: Sample, seed: int) -> TrainingSample:
         """Decode, augment and tokenize a sample.
 
         Args:
             sample: a sample of a source.
-            seed: 64 bits; determines the augmentation, the choice of a caption and the dropped words.
+            seed: 64 bits; determines the augmentation, the choice of a caption, the dropped words, crops and masks.
 
         Returns:
             Pixels and token ids of the sample.
@@ -176,17 +202,22 @@ class Preprocessor:
         caption_index, ids = self._choose_caption(sample, generator)  # first: cheaper than decoding an image
         caption = "" if caption_index is None else sample.captions[caption_index]
         general = self._encode_general_caption(sample, caption_index)
-        pixels = self._read_pixels(sample, generator)
+        if self.text_crops:
+            caption, ids, general = self._crop_caption(caption, ids, general, seed)
+        pixels = self._read_pixels(sample, generator, seed)
         return TrainingSample(pixels, self._drop_tokens(ids, generator), caption, sample.key, general)
 
     def fingerprint(self) -> str:
         """Return a digest that changes with everything that may change a batch."""
         tokenizer = self.tokenizer and (self.tokenizer.config, self.tokenizer.copy_backend().to_str())
-        # Only if it is used: fingerprints saved before `drop_words` existed stay valid.
+        # Only what is used: fingerprints that were saved before these fields existed stay valid.
         drop_words = (self.drop_words,) if self.drop_words else ()
+        text_crops = (f"text crops {self.text_crops}",) if self.text_crops else ()
+        image_views = (self.image_views,) if self.image_views else ()
         return compute_fingerprint(
-            self.pixels, self.augmentation, self.caption, self.max_pixels, tokenizer, *drop_words
-        )
+            self.pixels, self.augmentation, self.caption, self.max_pixels, tokenizer,
+            *drop_words, *text_crops, *image_views,
+        )  # fmt: skip
 
     def collate(self, samples: Sequence[TrainingSample], sample_indices: Sequence[int]) -> Batch:
         """Stack B preprocessed samples into a batch.
@@ -217,10 +248,35 @@ class Preprocessor:
             sample_indices=torch.tensor(sample_indices, dtype=torch.int64),
         )
 
-    def _read_pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
-        """Decode and augment (or resize) the image: uint8 (3, S, S); BadSampleError if it can't be read."""
+    def _read_pixels(self, sample: Sample, generator: torch.Generator, seed: int) -> Tensor:
+        """Decode and augment (or resize) the image or a view of it: uint8 (3, S, S)."""
+        if self.image_views is None:
+            return self._preprocess_image(self._read_image(sample, self._min_short_side), generator)
+        # A stream of its own, as for text crops: an image that stays whole is the same with and without views.
+        view_generator = torch.Generator().manual_seed(derive_seed(seed, "image view"))
+        kind = draw_view_kind(self.image_views, view_generator)
+        image = self._read_image(sample, self._min_short_side_of(kind))
+        if kind == "crop":
+            image = crop_image(image, self.image_views, view_generator)
+        pixels = self._preprocess_image(image, generator)
+        if kind in ("whole", "crop"):
+            return pixels
+        # A mask comes last: its visible area isn't cropped any more, and its color is not changed.
+        color = compute_mean_color(self.pixels)
+        return pil_to_tensor(
+            make_image_view(tensor_to_pil(pixels), kind, self.image_views, color, view_generator)
+        )
+
+    def _preprocess_image(self, image: Image.Image, generator: torch.Generator) -> Tensor:
+        """Augment an image, or resize it as for evaluation: uint8 (3, S, S)."""
+        if self.augmentation is None:
+            return resize_and_crop(image, self.pixels)
+        return augment(image, self.pixels, self.augmentation, generator)
+
+    def _read_image(self, sample: Sample, min_short_side: int | None) -> Image.Image:
+        """Decode the image; BadSampleError if it can't be read."""
         try:
-            image = read_image(sample.image, max_pixels=self.max_pixels, min_short_side=self._min_short_side)
+            return read_image(sample.image, max_pixels=self.max_pixels, min_short_side=min_short_side)
         except FileNotFoundError as error:
             raise BadSampleError("missing file", sample.location, str(error)) from None
         except TooManyPixelsError as error:
@@ -229,9 +285,6 @@ class Preprocessor:
             raise BadSampleError("empty image", sample.location, str(error)) from None
         except ValueError as error:
             raise BadSampleError("unreadable image", sample.location, str(error)) from None
-        if self.augmentation is None:
-            return resize_and_crop(image, self.pixels)
-        return augment(image, self.pixels, self.augmentation, generator)
 
     def _choose_caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
         """The index of the chosen caption in `sample.captions`, and its token ids, not padded.
@@ -264,6 +317,27 @@ class Preprocessor:
             return None
         general_caption = sample.general_captions[caption_index]
         return self.tokenizer.encode(general_caption) if general_caption else []
+
+    def _crop_caption(
+        self, caption: str, ids: list[int], general: list[int] | None, seed: int
+    ) -> tuple[str, list[int], list[int] | None]:
+        """A caption, its token ids and those of its more general caption; of a crop with probability `text_crops`.
+
+        A crop has no more general caption: that of the whole caption may not follow from it. If nothing of a crop is
+        left after cleaning, the caption stays whole.
+        """
+        # A stream of its own: images, the choice of captions and dropped words are the same with and without crops.
+        generator = torch.Generator().manual_seed(derive_seed(seed, "text crop"))
+        crop = draw_text_view(caption, self.text_crops, generator)
+        if crop == caption:
+            return caption, ids, general
+        no_general: list[int] | None = None if general is None else []
+        if self.tokenizer is None:
+            return crop, ids, no_general
+        crop_ids = self.tokenizer.encode(crop)
+        if self.tokenizer.config.special_ids.issuperset(crop_ids):
+            return caption, ids, general
+        return crop, crop_ids, no_general
 
     def _drop_tokens(self, ids: list[int], generator: torch.Generator) -> list[int]:
         """The token ids of a caption, of which, with probability `drop_words`, a random part is dropped.

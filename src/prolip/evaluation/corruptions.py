@@ -21,7 +21,7 @@ from prolip.choices import Corruption
 from prolip.data.order import derive_seed
 from prolip.data.sources.foreground import GRAY, occlude_center
 from prolip.embeddings.base_embedder import ImageTransform
-from prolip.preprocessing.images import pil_to_tensor
+from prolip.preprocessing.images import pil_to_tensor, tensor_to_pil
 from prolip.tensor_checks import describe_type
 
 CORRUPTIONS: tuple[Corruption, ...] = get_args(Corruption)
@@ -77,7 +77,7 @@ def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
 
     def occlude(pixels: Tensor, _: int) -> Tensor:
         """Occlude the center of pixels, uint8 (3, S, S); the sample index is not needed."""
-        return pil_to_tensor(occlude_center(_to_pil(_check_pixels(pixels)), fraction, level))
+        return pil_to_tensor(occlude_center(tensor_to_pil(_check_pixels(pixels)), fraction, level))
 
     # an invalid fraction or level is an error now, not later in a thread that reads images
     occlude_center(Image.new("RGB", (1, 1)), fraction, level)
@@ -97,13 +97,13 @@ def _add_noise(pixels: Tensor, index: int, *, sigma: float, seed: int) -> Tensor
 def _blur(pixels: Tensor, sigma: float) -> Tensor:
     """Blur with a Gaussian; sigma in pixels of an image of side BLUR_SIDE."""
     radius = sigma * pixels.shape[-1] / BLUR_SIDE
-    return pil_to_tensor(_to_pil(pixels).filter(ImageFilter.GaussianBlur(radius)))
+    return pil_to_tensor(tensor_to_pil(pixels).filter(ImageFilter.GaussianBlur(radius)))
 
 
 def _compress_as_jpeg(pixels: Tensor, quality: float) -> Tensor:
     """Encode as JPEG of this quality (1 to 95) and decode."""
     file = io.BytesIO()
-    _to_pil(pixels).save(file, format="jpeg", quality=int(quality))
+    tensor_to_pil(pixels).save(file, format="jpeg", quality=int(quality))
     with Image.open(file) as image:
         return pil_to_tensor(image.convert("RGB"))
 
@@ -128,7 +128,7 @@ def _brighten(pixels: Tensor, increment: float) -> Tensor:
 
 def _pixelate(pixels: Tensor, fraction: float) -> Tensor:
     """Shrink to this fraction of the side, then enlarge without interpolation."""
-    image = _to_pil(pixels)
+    image = tensor_to_pil(pixels)
     small = image.resize([max(1, int(side * fraction)) for side in image.size], Image.Resampling.BOX)
     return pil_to_tensor(small.resize(image.size, Image.Resampling.NEAREST))
 
@@ -146,11 +146,6 @@ _CORRUPTION_FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
 def _to_uint8(fractions: Tensor) -> Tensor:
     """Round fractions of full scale, clipped to 0..1, to 256 levels."""
     return (fractions.clamp(0.0, 1.0) * 255).round().to(torch.uint8)
-
-
-def _to_pil(pixels: Tensor) -> Image.Image:
-    """Pixels, uint8 (3, S, S), as a PIL image."""
-    return Image.fromarray(pixels.movedim(0, 2).contiguous().numpy())
 
 
 def _check_pixels(pixels: Tensor) -> Tensor:

@@ -1,10 +1,16 @@
-"""Preprocessing: images to pixels, augmentation, text cleaning, tokenizers, masking."""
+"""Preprocessing: images to pixels, augmentation, text cleaning, tokenizers, masking, crops."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prolip.preprocessing.augmentation import Augmentation as Augmentation
     from prolip.preprocessing.augmentation import augment as augment
+    from prolip.preprocessing.image_views import ImageViews as ImageViews
+    from prolip.preprocessing.image_views import compute_mean_color as compute_mean_color
+    from prolip.preprocessing.image_views import crop_image as crop_image
+    from prolip.preprocessing.image_views import draw_image_view as draw_image_view
+    from prolip.preprocessing.image_views import keep_patches as keep_patches
+    from prolip.preprocessing.image_views import occlude_box as occlude_box
     from prolip.preprocessing.images import ImagePreprocessing as ImagePreprocessing
     from prolip.preprocessing.images import normalize as normalize
     from prolip.preprocessing.images import preprocess as preprocess
@@ -13,6 +19,8 @@ if TYPE_CHECKING:
     from prolip.preprocessing.masking import draw_patch_indices as draw_patch_indices
     from prolip.preprocessing.masking import mask_tokens as mask_tokens
     from prolip.preprocessing.text_cleaning import clean_text as clean_text
+    from prolip.preprocessing.text_cropping import crop_text as crop_text
+    from prolip.preprocessing.text_cropping import draw_text_view as draw_text_view
     from prolip.preprocessing.tokenizer import Tokenizer as Tokenizer
     from prolip.preprocessing.tokenizer import TokenizerConfig as TokenizerConfig
     from prolip.preprocessing.tokenizer import add_mask_token as add_mask_token
@@ -27,9 +35,18 @@ else:
         __name__,
         {
             "augmentation": ["Augmentation", "augment"],
+            "image_views": [
+                "ImageViews",
+                "compute_mean_color",
+                "crop_image",
+                "draw_image_view",
+                "keep_patches",
+                "occlude_box",
+            ],
             "images": ["ImagePreprocessing", "normalize", "preprocess", "read_image", "resize_and_crop"],
             "masking": ["draw_patch_indices", "mask_tokens"],
             "text_cleaning": ["clean_text"],
+            "text_cropping": ["crop_text", "draw_text_view"],
             "tokenizer": ["Tokenizer", "TokenizerConfig", "add_mask_token"],
             "tokenizer_builders": [
                 "build_clip_tokenizer",

@@ -86,10 +86,10 @@ def augment(
         Image.Resampling[preprocessing.interpolation.upper()],
         box=(left, top, left + width, top + height),
     )
-    if _draw_bool(augmentation.jitter_probability, generator):
+    if draw_bool(augmentation.jitter_probability, generator):
         for operation, amount in draw_jitter(augmentation, generator):
             image = COLOR_OPERATIONS[operation](image, amount)
-    if _draw_bool(augmentation.grayscale_probability, generator):
+    if draw_bool(augmentation.grayscale_probability, generator):
         image = to_grayscale(image)
     return pil_to_tensor(image)
 
@@ -128,12 +128,12 @@ def draw_crop(
     """
     min_ratio, max_ratio = augmentation.ratio
     for _ in range(CROP_TRIES):
-        area = width * height * _draw_uniform(*augmentation.scale, generator)
-        ratio = math.exp(_draw_uniform(math.log(min_ratio), math.log(max_ratio), generator))
+        area = width * height * draw_uniform(*augmentation.scale, generator)
+        ratio = math.exp(draw_uniform(math.log(min_ratio), math.log(max_ratio), generator))
         crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < crop_width <= width and 0 < crop_height <= height:
-            left = _draw_int(width - crop_width + 1, generator)
-            top = _draw_int(height - crop_height + 1, generator)
+            left = draw_int(width - crop_width + 1, generator)
+            top = draw_int(height - crop_height + 1, generator)
             return left, top, crop_width, crop_height
     crop_width = min(width, max(1, round(height * max_ratio)))
     crop_height = min(height, max(1, round(width / min_ratio)))
@@ -150,10 +150,10 @@ def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[
     Returns:
         Four pairs (key of COLOR_OPERATIONS, amount): the amount is a factor or, for hue, a shift.
     """
-    amounts = {"hue": _draw_uniform(-augmentation.hue, augmentation.hue, generator)}
+    amounts = {"hue": draw_uniform(-augmentation.hue, augmentation.hue, generator)}
     for name in ("brightness", "contrast", "saturation"):
         spread = getattr(augmentation, name)
-        amounts[name] = _draw_uniform(max(0.0, 1 - spread), 1 + spread, generator)
+        amounts[name] = draw_uniform(max(0.0, 1 - spread), 1 + spread, generator)
     names = list(amounts)
     return [(names[i], amounts[names[i]]) for i in torch.randperm(4, generator=generator).tolist()]
 
@@ -244,19 +244,44 @@ def _make_linear_table(slope: float, start: float) -> list[int]:
     return levels
 
 
-def _draw_uniform(low: float, high: float, generator: torch.Generator) -> float:
-    """Draw a number, uniform on [low, high)."""
+def draw_uniform(low: float, high: float, generator: torch.Generator) -> float:
+    """Draw a number, uniform on [low, high).
+
+    Args:
+        low: Smallest number.
+        high: Upper limit.
+        generator: CPU generator.
+
+    Returns:
+        The number.
+    """
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
-def _draw_int(limit: int, generator: torch.Generator) -> int:
-    """Draw an integer, uniform on 0 .. limit - 1."""
+def draw_int(limit: int, generator: torch.Generator) -> int:
+    """Draw an integer, uniform on 0 .. limit - 1.
+
+    Args:
+        limit: One more than the largest integer.
+        generator: CPU generator.
+
+    Returns:
+        The integer.
+    """
     return int(torch.randint(limit, (), generator=generator))
 
 
-def _draw_bool(probability: float, generator: torch.Generator) -> bool:
-    """Draw True with this probability, else False."""
-    return _draw_uniform(0.0, 1.0, generator) < probability
+def draw_bool(probability: float, generator: torch.Generator) -> bool:
+    """Draw True with a probability.
+
+    Args:
+        probability: 0 to 1.
+        generator: CPU generator.
+
+    Returns:
+        True with this probability, else False.
+    """
+    return draw_uniform(0.0, 1.0, generator) < probability
 
 
 def _check_interval(values: object, name: str, maximum: float) -> tuple[float, ...]:

@@ -227,6 +227,18 @@ def pil_to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)))
 
 
+def tensor_to_pil(pixels: Tensor) -> Image.Image:
+    """Copy pixels to an image, the inverse of `pil_to_tensor`.
+
+    Args:
+        pixels: (3, H, W), uint8, on the CPU.
+
+    Returns:
+        An RGB image of H x W pixels.
+    """
+    return Image.fromarray(pixels.movedim(0, 2).contiguous().numpy())
+
+
 def require_rgb(image: Image.Image) -> None:
     """Raise unless this is an RGB image of at least one pixel.
 

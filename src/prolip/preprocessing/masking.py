@@ -95,13 +95,47 @@ def select_masked_tokens(
     Returns:
         (B, T), bool: True where a token is masked.
     """
-    require_fraction(mask_fraction, "mask_fraction", exclude_zero=True)
-    ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
-    num_ordinary = ordinary.sum(dim=1, keepdim=True)
-    num_masked = (mask_fraction * num_ordinary.double()).round().clamp(min=1).minimum(num_ordinary)
+    ordinary, num_masked = _find_ordinary_tokens(ids, special_ids, mask_fraction)
     # The rank of each token's noise in its row. Special tokens rank last, at or above num_ordinary.
     rank = noise.masked_fill(~ordinary, torch.inf).argsort(dim=1).argsort(dim=1)
     return rank < num_masked
+
+
+def select_tokens_outside_span(
+    ids: Tensor, noise: Tensor, special_ids: Collection[int], mask_fraction: float
+) -> Tensor:
+    """Choose the tokens that a crop of a text loses: the ordinary tokens outside a contiguous span of them.
+
+    All spans of the length are equally likely. Tokens are pieces of words, so that a span may begin inside a word.
+
+    Args:
+        ids: Token ids (B, T), int64.
+        noise: A random number in [0, 1) for each token, (B, T), on the device of `ids`; each row's first one is read.
+        special_ids: Ids that are never lost, as for `mask_tokens`.
+        mask_fraction: Fraction of each row's ordinary tokens that is lost, as for `mask_tokens`.
+
+    Returns:
+        (B, T), bool: True where a token is lost.
+    """
+    ordinary, num_lost = _find_ordinary_tokens(ids, special_ids, mask_fraction)
+    first = (noise[:, :1].double() * (num_lost + 1)).floor()  # of the span, counted in ordinary tokens
+    length = ordinary.sum(dim=1, keepdim=True) - num_lost
+    position = ordinary.cumsum(dim=1) - 1
+    return ordinary & ((position < first) | (position >= first + length))
+
+
+def _find_ordinary_tokens(
+    ids: Tensor, special_ids: Collection[int], mask_fraction: float
+) -> tuple[Tensor, Tensor]:
+    """Find the ordinary tokens and how many of each row are masked.
+
+    Returns:
+        Whether each token is ordinary, (B, T), bool, and the number of masked ones of each row, (B, 1), float64.
+    """
+    require_fraction(mask_fraction, "mask_fraction", exclude_zero=True)
+    ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
+    num_ordinary = ordinary.sum(dim=1, keepdim=True)
+    return ordinary, (mask_fraction * num_ordinary.double()).round().clamp(min=1).minimum(num_ordinary)
 
 
 def drop_tokens(ids: Tensor, masked: Tensor, pad_id: int) -> Tensor:

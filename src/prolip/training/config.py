@@ -117,6 +117,12 @@ class DataConfig:
     token_dropout: float = 0.0
     """Fraction of captions that lose a random part, from none to three quarters, of their tokens. Masked views with
     dropped tokens (masking.method drop) then look like other captions."""
+    text_crops: float = 0.0
+    """Fraction of captions that are replaced by a text crop: a contiguous span of words, of log-uniform length."""
+    image_crops: float = 0.0
+    """Fraction of images that are replaced by a crop of 5 to 60 % of their area, before augmentation."""
+    image_masks: float = 0.0
+    """Fraction of images of which 5 to 60 % is shown: half of them lose a box, half keep random patches."""
     augment: bool = True
     """False: images are preprocessed as for evaluation."""
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -137,7 +143,13 @@ class DataConfig:
             require_positive_int(self.workers, "workers", maximum=1024)
         require_positive_int(self.shuffle_window, "shuffle_window")
         require_fraction(self.max_bad_fraction, "max_bad_fraction")
-        require_fraction(self.token_dropout, "token_dropout")
+        for name in ("token_dropout", "text_crops", "image_crops", "image_masks"):
+            require_fraction(getattr(self, name), name)
+        if self.image_crops + self.image_masks > 1:
+            raise ValueError(
+                "image_crops and image_masks are fractions of the same images: their sum must be at most 1, not "
+                f"{self.image_crops} + {self.image_masks}"
+            )
         if self.weights is not None and len(self.weights) != len(self.source):
             raise ValueError(
                 f"weights must have one number for each source: there are {len(self.weights)} for {len(self.source)} "
@@ -157,9 +169,10 @@ class MaskingConfig:
     """Fraction of an image's patches that its masked view loses."""
     token_mask_ratio: float = 0.75
     """Fraction of a text's ordinary tokens that its masked view loses."""
-    method: Literal["mask", "drop", "general"] = "mask"
-    """mask: a lost token becomes the mask token. drop: it is removed. general: no token is lost; the masked view of a
-    text is a more general caption from the data (scenes:...,general=true), and a text without one has no view."""
+    method: Literal["mask", "drop", "crop", "general"] = "mask"
+    """mask: a lost token becomes the mask token. drop: it is removed. crop: it is removed, and those that stay are a
+    contiguous span. general: no token is lost; the masked view of a text is a more general caption from the data
+    (scenes:...,general=true), and a text without one has no view."""
 
     def __post_init__(self) -> None:
         """Raise a ValueError that names the field if a value is impossible."""

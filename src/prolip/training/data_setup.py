@@ -20,6 +20,7 @@ from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES
 from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.image_views import ImageViews
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import redact_secrets
 from prolip.training.config import DataConfig, TrainConfig
@@ -234,7 +235,7 @@ def _require_enough_samples(batch_size: int, sources: Sequence[Source]) -> None:
 
 
 def _make_preprocessor(data: DataConfig, model: ProLIP) -> Preprocessor:
-    """The preprocessor of training samples: augmentation, choice of the caption and token dropout of the run."""
+    """The preprocessor of training samples: augmentation, choice of the caption, token dropout, crops and masks."""
     return Preprocessor(
         pixels=model.config.image.preprocessing,
         tokenizer=_get_tokenizer(model),
@@ -242,7 +243,16 @@ def _make_preprocessor(data: DataConfig, model: ProLIP) -> Preprocessor:
         caption=data.caption_choice,
         max_pixels=data.max_pixels,
         drop_words=data.token_dropout,
+        text_crops=data.text_crops,
+        image_views=_make_image_views(data),
     )
+
+
+def _make_image_views(data: DataConfig) -> ImageViews | None:
+    """The image views of the run; None if all images are shown whole."""
+    if not data.image_crops and not data.image_masks:
+        return None
+    return ImageViews(crop_fraction=data.image_crops, mask_fraction=data.image_masks)
 
 
 def _get_tokenizer(model: ProLIP) -> Tokenizer:

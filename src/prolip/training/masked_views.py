@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 
 from prolip.data.order import derive_seed, permute
-from prolip.preprocessing.masking import drop_tokens, select_masked_tokens, select_patches
+from prolip.preprocessing.masking import (
+    drop_tokens,
+    select_masked_tokens,
+    select_patches,
+    select_tokens_outside_span,
+)
 from prolip.preprocessing.tokenizer import TokenizerConfig
 from prolip.training.config import MaskingConfig
 
@@ -96,7 +101,8 @@ def draw_masked_views(
     else:
         # Noise for the full context, cut to the batch's width: the draw must not depend on the other texts' lengths.
         token_noise = _draw_noise("tokens", text_rows, tokenizer.context_length, rows)
-        is_lost = select_masked_tokens(
+        select_tokens = select_tokens_outside_span if masking.method == "crop" else select_masked_tokens
+        is_lost = select_tokens(
             ids[text_rows], token_noise[:, : ids.shape[1]], tokenizer.special_ids, masking.token_mask_ratio
         )
         masked_ids = _mask_or_drop_tokens(ids[text_rows], is_lost, masking, tokenizer)
@@ -134,7 +140,7 @@ def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> No
     """
     if masking.method == "mask" and tokenizer.mask_id is None:
         raise ValueError(
-            "the tokenizer has no mask token: set --masking.method drop, or add one with "
+            "the tokenizer has no mask token: set --masking.method drop or crop, or add one with "
             "prolip.preprocessing.tokenizer.add_mask_token"
         )
 
@@ -154,7 +160,7 @@ def _select_general_captions(
         raise ValueError(
             "masking.method is general, but the data has no more general captions. scenes have them with general=true, "
             "other samples in a list `general` of their json, next to their captions (docs/data.md). Otherwise set "
-            "--masking.method mask or --masking.method drop"
+            "--masking.method mask, drop or crop"
         )
     selected = rows[(general_ids[rows] != tokenizer.pad_id).any(dim=1).numpy()]
     return selected, general_ids[selected]
@@ -164,7 +170,7 @@ def _mask_or_drop_tokens(
     ids: Tensor, is_lost: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig
 ) -> Tensor:
     """New token ids (j, T) in which the lost tokens (bool (j, T)) are dropped, or replaced by the mask token."""
-    if masking.method == "drop":
+    if masking.method != "mask":
         return drop_tokens(ids, is_lost, tokenizer.pad_id)
     assert tokenizer.mask_id is not None
     return ids.masked_fill(is_lost, tokenizer.mask_id)

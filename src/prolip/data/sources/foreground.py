@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
@@ -15,7 +14,8 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
 from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
 from prolip.data.sources.columns import require_image_file
-from prolip.preprocessing.images import read_image, require_rgb
+from prolip.preprocessing.image_views import occlude_box
+from prolip.preprocessing.images import read_image
 
 GRAY = 128
 """Gray level of what is hidden."""
@@ -134,14 +134,6 @@ def occlude_center(image: Image.Image, fraction: float, level: int = GRAY) -> Im
     Raises:
         TypeError, ValueError: If it is not an RGB image, or if an argument is out of range.
     """
-    require_rgb(image)
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"the hidden fraction must be in 0..1, not {fraction!r}")
     if not isinstance(level, int) or not 0 <= level <= 255:
         raise ValueError(f"the gray level of the box must be in 0..255, not {level!r}")
-    occluded = image.copy()
-    width, height = (round(side * math.sqrt(fraction)) for side in image.size)
-    if width and height:
-        left, top = (image.width - width) // 2, (image.height - height) // 2
-        occluded.paste((level,) * 3, (left, top, left + width, top + height))
-    return occluded
+    return occlude_box(image, fraction, (level, level, level))
