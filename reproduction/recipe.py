@@ -26,6 +26,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "text_crops": 0.0,
     "image_crops": 0.0,
     "image_masks": 0.0,
+    "width_patience": None,
 }
 """Settings that the config did not have at first -> the value that computes what was computed without them. At this
 value they don't enter fingerprints, so that older cells stay valid."""

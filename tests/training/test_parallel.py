@@ -25,6 +25,7 @@ from prolip.training.config import (
     OptimizerConfig,
     ParallelConfig,
 )
+from prolip.training.data_setup import HeldOutSamples
 from prolip.training.held_out import HeldOutEvaluator, compute_retrieval, compute_uncertainty, match_captions
 from prolip.training.optimizer import make_optimizer, step_unless_nonfinite
 from prolip.training.parallel import _choose_device, full_tensor, get_peak_memory, init_processes, parallelize
@@ -130,7 +131,9 @@ def check_same_embeddings(plain, sharded, rank):
         assert not isinstance(got.mean, DTensor)
         torch.testing.assert_close(got.mean, right.mean, **tolerance)
         torch.testing.assert_close(got.log_var, right.log_var, **tolerance)
-    held_out = HeldOutEvaluator(sharded, batch.pixels[:5], CAPTIONS)
+    held_out = HeldOutEvaluator(
+        sharded, HeldOutSamples(batch.pixels[:5], sharded.tokenize(CAPTIONS), CAPTIONS)
+    )
     found = held_out.compute_metrics(held_out.embed())
     images, texts = plain.encode_image(pixels[:5]), plain.encode_text(plain.tokenize(CAPTIONS))
     right = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)

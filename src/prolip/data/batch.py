@@ -51,8 +51,8 @@ class Batch:
 
     Normalization happens on the device: pixels as bytes are a quarter of the data to move.
 
-    pixels:    uint8 (B, 3, S, S).
-    token_ids: int64 (B, T); (B, 0) without a tokenizer.
+    pixels:    uint8 (B, 3, S, S); of feature pairs the components of image features, float32 (B, K).
+    token_ids: int64 (B, T); (B, 0) without a tokenizer; of feature pairs float32 (B, G).
     captions:  the texts that were tokenized, before cleaning; "" where there is no caption.
     keys:      names of the samples in their source, `Sample.key`.
     sample_indices: int64 (B,), on the CPU: the loader's index of each sample. A `Loader` counts through its sources:
@@ -274,17 +274,8 @@ class Preprocessor:
         return augment(image, self.pixels, self.augmentation, generator)
 
     def _read_image(self, sample: Sample, min_short_side: int | None) -> Image.Image:
-        """Decode the image; BadSampleError if it can't be read."""
-        try:
-            return read_image(sample.image, max_pixels=self.max_pixels, min_short_side=min_short_side)
-        except FileNotFoundError as error:
-            raise BadSampleError("missing file", sample.location, str(error)) from None
-        except TooManyPixelsError as error:
-            raise BadSampleError("image too large", sample.location, str(error)) from None
-        except EmptyImageError as error:
-            raise BadSampleError("empty image", sample.location, str(error)) from None
-        except ValueError as error:
-            raise BadSampleError("unreadable image", sample.location, str(error)) from None
+        """Decode the image of a sample, see `decode_image`."""
+        return decode_image(sample, self.max_pixels, min_short_side)
 
     def _choose_caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
         """The index of the chosen caption in `sample.captions`, and its token ids, not padded.
@@ -369,3 +360,31 @@ class Preprocessor:
         is_random = self.caption == "random" and num_captions > 1
         start = int(torch.randint(num_captions, (), generator=generator)) if is_random else 0
         yield from ((start + step) % num_captions for step in range(num_captions))
+
+
+def decode_image(
+    sample: Sample, max_pixels: int = MAX_PIXELS, min_short_side: int | None = None
+) -> Image.Image:
+    """Decode the image of a sample.
+
+    Args:
+        sample: a sample of a source.
+        max_pixels: larger images are not decoded.
+        min_short_side: as for `read_image`.
+
+    Returns:
+        An RGB image.
+
+    Raises:
+        BadSampleError: If it can't be read.
+    """
+    try:
+        return read_image(sample.image, max_pixels=max_pixels, min_short_side=min_short_side)
+    except FileNotFoundError as error:
+        raise BadSampleError("missing file", sample.location, str(error)) from None
+    except TooManyPixelsError as error:
+        raise BadSampleError("image too large", sample.location, str(error)) from None
+    except EmptyImageError as error:
+        raise BadSampleError("empty image", sample.location, str(error)) from None
+    except ValueError as error:
+        raise BadSampleError("unreadable image", sample.location, str(error)) from None

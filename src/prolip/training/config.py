@@ -347,6 +347,9 @@ class HeldOutConfig:
     """Number of samples that are read, from the first; at least 2."""
     every_steps: int = 1000
     """Steps between evaluations. There is one at the end, too."""
+    width_patience: int | None = None
+    """For heads on frozen encoders: evaluations without a smaller held-out loss after which widths stop; they become
+    those with the smallest. None: widths are trained to the end."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
@@ -355,6 +358,8 @@ class HeldOutConfig:
             raise ValueError(
                 f"samples must be at least 2, not {self.samples}: retrieval needs a wrong caption besides the right one"
             )
+        if self.width_patience is not None:
+            require_positive_int(self.width_patience, "width_patience")
         require_positive_int(self.every_steps, "every_steps", maximum=2**40)
 
 

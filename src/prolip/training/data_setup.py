@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from prolip.data.base_loader import BaseLoader
 from prolip.data.batch import Preprocessor, TrainingSample
 from prolip.data.combined_loader import CombinedLoader
+from prolip.data.feature_pairs import FeatureLoader, FeaturePairs, ViewFractions, is_feature_address
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
 from prolip.data.order import apportion, count_per_block
@@ -67,6 +71,8 @@ def make_loader(
             f"batch_size {config.batch_size} is not a multiple of the number of ranks, {world_size}: choose "
             "a multiple, so that each rank has equally many samples"
         )
+    if any(map(is_feature_address, specs)):
+        return _make_feature_loader(config, specs, rank, world_size)
     weights = config.data.weights if specs == config.data.source else None
     preprocessor = _make_preprocessor(config.data, model)
     factory = _LoaderFactory(config, preprocessor, steps, rank, world_size)
@@ -87,7 +93,44 @@ def make_loader(
     )
 
 
-def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, list[str]] | None:
+def _make_feature_loader(
+    config: TrainConfig, specs: tuple[str, ...], rank: int, world_size: int
+) -> FeatureLoader:
+    """A loader of feature pairs; ValueError if there are other sources, too."""
+    if len(specs) > 1:
+        raise ValueError("features can't be mixed with other data: give one address, features:FOLDER")
+    pairs = FeaturePairs.from_address(specs[0])
+    fractions = make_view_fractions(config.data)
+    return FeatureLoader(pairs, config.batch_size, fractions, config.seed, rank, world_size)
+
+
+def make_view_fractions(data: DataConfig) -> ViewFractions:
+    """Fractions of views in batches of features.
+
+    Args:
+        data: Its fractions of crops and masks.
+
+    Returns:
+        The fractions.
+    """
+    return ViewFractions(images=data.image_crops + data.image_masks, texts=data.text_crops)
+
+
+class HeldOutSamples(NamedTuple):
+    """Held-out samples, ready for the towers.
+
+    Attributes:
+        images: Pixels, uint8 (n, 3, S, S), or components of features, float32 (n, K).
+        texts: Ids, int64 (n, T), or components of features, float32 (n, G): of one caption of each sample.
+        captions: These captions.
+    """
+
+    images: Tensor
+    texts: Tensor
+    captions: list[str]
+
+
+def read_held_out_samples(config: TrainConfig, model: ProLIP) -> HeldOutSamples | None:
     """Read the first `held_out.samples` samples of the held-out data that aren't bad, preprocessed as for evaluation.
 
     Args:
@@ -95,7 +138,7 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
         model: For its preprocessing and tokenizer.
 
     Returns:
-        Pixels, uint8 (n, 3, S, S), and the longest caption of each sample; None if there is no held-out data.
+        Images and the longest caption of each sample; None if there is no held-out data.
 
     Raises:
         ValueError: The data is a stream, or has fewer than 2 samples that aren't bad.
@@ -107,6 +150,8 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
         raise ValueError(
             f"held_out.source {redact_secrets(spec)} is a stream, but held-out data must be files or generated data"
         )
+    if is_feature_address(spec):
+        return _read_held_out_features(FeaturePairs.from_address(spec), config.held_out.samples)
     source = _open_source(spec, config.data)
     preprocessor = Preprocessor(
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
@@ -127,7 +172,26 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
             f"held_out.source {name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
             f"least 2. `prolip data check {shlex.quote(name)}` reports its bad samples"
         )
-    return torch.stack([sample.pixels for sample in samples]), [sample.caption for sample in samples]
+    captions = [sample.caption for sample in samples]
+    return HeldOutSamples(
+        torch.stack([sample.pixels for sample in samples]), model.tokenize(captions), captions
+    )
+
+
+def _read_held_out_features(pairs: FeaturePairs, limit: int) -> HeldOutSamples:
+    """The first images of feature pairs with their longest captions; ValueError if there are fewer than 2."""
+    if len(pairs) < 2:
+        raise ValueError(f"{pairs.folder} has {len(pairs)} held-out images, but retrieval needs at least 2")
+    count = min(limit, len(pairs))
+    rows = [
+        max(range(start, end), key=lambda row: len(pairs.captions[row]))
+        for start, end in pairwise(pairs.offsets[: count + 1].tolist())
+    ]
+    return HeldOutSamples(
+        torch.from_numpy(pairs.images[:count, 0].astype(np.float32)),
+        torch.from_numpy(pairs.texts[rows, 0].astype(np.float32)),
+        [pairs.captions[row] for row in rows],
+    )
 
 
 def describe_data(config: TrainConfig) -> list[DataDescription]:
@@ -143,7 +207,10 @@ def describe_data(config: TrainConfig) -> list[DataDescription]:
     descriptions: list[DataDescription] = []
     for spec in specs:
         samples: int | None
-        if is_stream(spec):
+        if is_feature_address(spec):
+            pairs = FeaturePairs.from_address(spec)
+            samples, fingerprint = len(pairs), pairs.digest
+        elif is_stream(spec):
             samples, fingerprint = None, _open_stream(spec, config.data).fingerprint()
         else:
             source = _open_source(spec, config.data)

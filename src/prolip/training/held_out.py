@@ -5,7 +5,8 @@ The evaluation draws no random numbers and doesn't change the model, so it doesn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import RankingMetric, similarity
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
+from prolip.training.data_setup import HeldOutSamples
 
 BATCH_SIZE = 256
 """Images or texts per forward pass."""
@@ -41,14 +43,13 @@ class HeldOutEvaluator:
 
     Args:
         model: Its weights at the time of each evaluation are used.
-        pixels: uint8 (n, 3, S, S).
-        captions: n captions, one per image.
+        samples: The samples.
     """
 
-    def __init__(self, model: ProLIP, pixels: Tensor, captions: Sequence[str]) -> None:
+    def __init__(self, model: ProLIP, samples: HeldOutSamples) -> None:
         self._model = model
-        self._pixels, self._ids = pixels, model.tokenize(list(captions))
-        self._is_match = match_captions(captions)
+        self._pixels, self._ids = samples.images, samples.texts
+        self._is_match = match_captions(samples.captions)
 
     @torch.no_grad()
     def embed(self) -> HeldOutEmbeddings:
@@ -57,8 +58,9 @@ class HeldOutEvaluator:
         Returns:
             Images and texts, and the parameters of the match logits that belong to the same weights.
         """
-        images = self._embed_on_all_ranks(len(self._pixels), self._embed_images)
-        texts = self._embed_on_all_ranks(len(self._ids), self._embed_texts)
+        with evaluation_mode(self._model):
+            images = self._embed_on_all_ranks(len(self._pixels), self._embed_images)
+            texts = self._embed_on_all_ranks(len(self._ids), self._embed_texts)
         return HeldOutEmbeddings(images, texts, self._model.logit_parameters)
 
     def compute_metrics(self, embedded: HeldOutEmbeddings) -> dict[str, float]:
@@ -77,11 +79,18 @@ class HeldOutEvaluator:
     def _embed_images(self, rows: Tensor) -> Gaussian:
         """Embed the images with these row numbers (n,): (n, D), on the model's device."""
         pixels = self._pixels[rows].to(self._model.device)
+        if pixels.ndim == 2:
+            return self._model.encode_components(pixels, "image")
         return self._model.encode_image(normalize(pixels, self._model.config.image.preprocessing))
 
     def _embed_texts(self, rows: Tensor) -> Gaussian:
         """Embed the texts with these row numbers (n,): (n, D), on the model's device."""
-        return self._model.encode_text(self._ids[rows].to(self._model.device))
+        ids = self._ids[rows].to(self._model.device)
+        return (
+            self._model.encode_components(ids, "text")
+            if ids.is_floating_point()
+            else self._model.encode_text(ids)
+        )
 
     def _embed_on_all_ranks(self, num_rows: int, embed_rows: Callable[[Tensor], Gaussian]) -> Gaussian:
         """Embed this rank's part of the rows, then gather the parts of all ranks: (num_rows, D), on the CPU.
@@ -100,6 +109,21 @@ class HeldOutEvaluator:
         sizes = [rows_per_rank] * world_size
         gathered = Gaussian(distributed.all_gather(z.mean, sizes), distributed.all_gather(z.log_var, sizes))
         return gathered[:num_rows].to("cpu")
+
+
+@contextmanager
+def evaluation_mode(model: ProLIP) -> Iterator[None]:
+    """Context without dropout, after which the model is in the mode that it was in.
+
+    Args:
+        model: The model.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def match_captions(captions: Sequence[str]) -> Tensor:

@@ -21,6 +21,7 @@ from prolip.training.optimizer import get_optimizer_tensors
 from prolip.training.parallel import full_tensor, get_weight_dtype
 from prolip.training.rank_sync import on_rank_zero
 from prolip.training.step import TrainModule
+from prolip.training.width_stopping import WidthStopper
 
 
 class RankState(TypedDict):
@@ -49,6 +50,7 @@ class TrainState:
         optimizer: With its state initialized.
         ema: None if the run has none.
         batches: This rank's batches.
+        width_stopper: None if the run doesn't stop widths.
         step: Steps done.
         skipped_steps: Steps that were skipped because of non-finite values.
         best: Best value of the held-out metric so far.
@@ -59,6 +61,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     ema: ModelEma | None
     batches: BatchStream
+    width_stopper: WidthStopper | None = None
     step: int = 0
     skipped_steps: int = 0
     best: float | None = None
@@ -72,6 +75,8 @@ class TrainState:
         }
         if self.ema is not None:
             tensors |= {f"ema.{name}": value for name, value in self.ema.tensors().items()}
+        if self.width_stopper is not None:
+            tensors |= self.width_stopper.tensors()
         return tensors
 
     def checkpoint_content(self) -> CheckpointContent:

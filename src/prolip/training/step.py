@@ -36,8 +36,8 @@ AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", "nll")
 class MicroBatch(NamedTuple):
     """Some rows of a rank's batch, on the device. Row numbers of masked views count from the first of these rows."""
 
-    pixels: Tensor  # uint8 (n, 3, S, S)
-    ids: Tensor  # int64 (n, T)
+    pixels: Tensor  # uint8 (n, 3, S, S), or components of features, float32 (n, K)
+    ids: Tensor  # int64 (n, T), or components of features, float32 (n, G)
     image_rows: Tensor  # int64 (k,)
     patch_indices: Tensor  # int64 (k, K)
     masked_ids: Tensor  # int64 (j, T)
@@ -75,6 +75,10 @@ class Towers(nn.Module):
         Whole and masked texts go through the text tower together. Without masked images, (0, D) stands for them.
         """
         (model,) = self._model
+        if micro.pixels.ndim == 2:  # features of frozen encoders, which have no masked views
+            images = model.encode_components(micro.pixels, "image")
+            texts = model.encode_components(micro.ids, "text")
+            return TowerOutputs(images, texts, images[:0], texts[:0])
         pixels = normalize(micro.pixels, model.config.image.preprocessing)
         images = model.encode_image(pixels)
         num_whole = len(micro.ids)

@@ -56,6 +56,7 @@ from prolip.training.rank_sync import (
 )
 from prolip.training.state import TrainState, export_model
 from prolip.training.step import StepOutput, TrainModule, compute_gradients
+from prolip.training.width_stopping import make_width_stopper
 
 log = logging.getLogger("prolip.training")
 
@@ -140,7 +141,8 @@ class Trainer:
         _warn_of_generated_defaults(config)
         self.batches = BatchStream(config, model)
         held_out = read_held_out_samples(config, model)
-        self.evaluator = None if held_out is None else HeldOutEvaluator(model, *held_out)
+        self.evaluator = None if held_out is None else HeldOutEvaluator(model, held_out)
+        self.width_stopper = make_width_stopper(config, self.module)
         self.monitor = NonFiniteMonitor(config.nonfinite)
         self._saved_step = -1
 
@@ -151,6 +153,7 @@ class Trainer:
         has failed.
         """
         optimizer_config = self.config.optimizer
+        self.module.train()  # dropout, which only the heads on frozen encoders have
         self.towers = parallelize(self.module, self.config.parallel, self.device)
         optimizer = make_optimizer(self.module, optimizer_config)
         init_optimizer_state(optimizer)
@@ -159,8 +162,9 @@ class Trainer:
         checkpoint, held_out = self.config.checkpoint, self.config.held_out
         best_of = [checkpoint.best_metric, checkpoint.best_mode, held_out.source, held_out.samples]
         self.state = TrainState(
-            module=self.module, optimizer=optimizer, ema=ema, batches=self.batches, best_of=best_of
-        )
+            module=self.module, optimizer=optimizer, ema=ema, batches=self.batches, best_of=best_of,
+            width_stopper=self.width_stopper,
+        )  # fmt: skip
 
     def restore(self) -> None:
         """Load the last complete checkpoint, if there is one. All ranks call it, after `setup`.
@@ -291,6 +295,8 @@ class Trainer:
             autocast=AUTOCAST_DTYPES[config.parallel.precision],
         )  # fmt: skip
         terms, grad_norm, nonfinite = step_optimizer(output, self.module, state.optimizer, config, step)
+        if self.width_stopper is not None and self.width_stopper.stopped:
+            self.width_stopper.restore()
         if state.ema is not None:
             state.ema.update(nonfinite)
         finite_rows = find_finite_rows(output.images, output.texts)
@@ -358,15 +364,35 @@ class Trainer:
             Metrics by name, the same on all ranks.
         """
         assert self.evaluator is not None
+        width_metrics = self._update_widths()
         ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
         with ema.swap_in() if ema is not None else nullcontext():
             embedded = self.evaluator.embed()
         # Broadcast, so that all ranks take the same decision about the best model.
-        values = broadcast_from_rank_zero(lambda: compute_metrics(embedded))
+        values = broadcast_from_rank_zero(lambda: compute_metrics(embedded) | width_metrics)
         if self._update_best(values):
             self.checkpointer.wait()
             export_model(self.module, ema, self.folder / run_folder.BEST)
         return values
+
+    def _update_widths(self) -> dict[str, float]:
+        """Show the width stopper the held-out loss; at the end of the run, widths become the best ones.
+
+        Returns:
+            The loss by name; {} if the run doesn't stop widths.
+        """
+        stopper = self.width_stopper
+        if stopper is None:
+            return {}
+        objective = get_stage(self.config, self.state.step - 1).objective
+        loss = broadcast_from_rank_zero(lambda: stopper.compute_loss(objective))
+        was_stopped = stopper.stopped
+        stopper.update(loss)
+        if self.state.step == self.config.steps:
+            stopper.restore()
+        if stopper.stopped and not was_stopped:
+            on_rank_zero(lambda: log.info("widths stopped at step %d", self.state.step))
+        return {"held_out/loss": loss}
 
     def _update_best(self, values: dict[str, float]) -> bool:
         """Update the best value so far of `best_metric` from held-out metrics; returns whether theirs is the new best.
@@ -444,6 +470,8 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
     objectives = [stage.objective for stage in config.stages]
     if any(objective.masked for objective in objectives):
         require_mask_token(config.masking, model.config.text.tokenizer)
+    if model.config.is_frozen:
+        _require_frozen_model_fits(config)
     if not model.config.deterministic:
         return
     probabilistic_terms = ("ppcl", "pml", "likelihood", "nll", "inclusion", "masked", "vib")
@@ -459,6 +487,20 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
             f"checkpoint.best_metric {metric} needs variances, which the model doesn't have: set "
             "--checkpoint.best-metric to held_out/r1 or None"
         )
+
+
+def _require_frozen_model_fits(config: TrainConfig) -> None:
+    """Raise a ValueError if the config asks for what heads on features of frozen encoders can't do."""
+    for name, is_set in (
+        ("parallel.accumulation_steps", config.parallel.accumulation_steps > 1),
+        ("parallel.strategy fsdp", config.parallel.strategy == "fsdp"),
+        ("masked terms of the objective", any(stage.objective.masked for stage in config.stages)),
+    ):
+        if is_set:
+            raise ValueError(
+                f"{name}: not supported for heads on frozen encoders, which are small and see no masked views. Views "
+                "come with the features: --data.text-crops, --data.image-crops"
+            )
 
 
 def _warn_of_generated_defaults(config: TrainConfig) -> None:

@@ -128,10 +128,8 @@ def open_session(path: Path) -> Any:
         raise ValueError(f"{path} can't be opened as an ONNX graph: {reason}") from None
 
 
-
-
 def _read_size(session: Any, processor: dict[str, Any], path: Path) -> int:
-    """Side of the images in pixels: that of the graph's input, or of the preprocessing; ValueError if neither has it."""
+    """Side of the images in pixels, of the graph's input or of the preprocessing; ValueError if neither has it."""
     shape = session.get_inputs()[0].shape
     if len(session.get_inputs()) != 1 or len(shape) != 4:
         inputs = [(entry.name, entry.shape) for entry in session.get_inputs()]
@@ -141,7 +139,9 @@ def _read_size(session: Any, processor: dict[str, Any], path: Path) -> int:
     size = processor.get("crop_size") or processor.get("size")
     size = size.get("height") or size.get("shortest_edge") if isinstance(size, dict) else size
     if not isinstance(size, int):
-        raise ValueError(f"{path.parent / PREPROCESSOR_FILE} has no size, and the graph takes any: add the size")
+        raise ValueError(
+            f"{path.parent / PREPROCESSOR_FILE} has no size, and the graph takes any: add the size"
+        )
     return size
 
 

@@ -25,8 +25,8 @@ def open_image_encoder(encoder: ImageEncoderName, load_model: LoadModel) -> Imag
     """Open an image encoder.
 
     Args:
-        encoder: "efficientnet-lite0" (extra photos); a file GRAPH.onnx; "transformers:NAME", or the folder of a model of
-            transformers; what `prolip.load` takes; or an object, see `PythonEncoder`.
+        encoder: "efficientnet-lite0" (extra photos); a file GRAPH.onnx; "transformers:NAME", or the folder of a model
+            of transformers; what `prolip.load` takes; or an object, see `PythonEncoder`.
         load_model: Loads finished models.
 
     Returns:

@@ -32,13 +32,14 @@ def make_tower_encoders(model: ProLIP, name: str) -> tuple[ImageEncoder, TextEnc
         raise ValueError(f"{name} has frozen encoders itself: name these as encoders instead")
     if model.tokenizer is None:
         model.tokenize("")  # raises the error that says why
-    assert model.tokenizer is not None
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
     model = model.eval()
     images = EncoderConfig(name=name, digest=_hash_tower(model, "image"), dim=model.config.embed_dim)
     texts = EncoderConfig(name=name, digest=_hash_tower(model, "text"), dim=model.config.embed_dim)
     return (
         ImageEncoder(images, model.config.image.preprocessing, _Tower(model, "image")),
-        TextEncoder(texts, model.tokenizer, _Tower(model, "text")),
+        TextEncoder(texts, tokenizer, _Tower(model, "text")),
     )
 
 

@@ -1,0 +1,102 @@
+"""AdaptConfig: options of `adapt` and of `prolip adapt`; free of torch, for `--help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prolip.checks import require_fraction, require_positive, require_positive_int
+from prolip.choices import Engine
+from prolip.configs import Advanced, make_tuples, require_field_types
+
+Teacher = Literal["likelihood", "pool"]
+"""What widths learn from. likelihood: matching pairs, with the means. pool: the pool perplexity of trained or frozen
+means (docs/perplexity.md)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptConfig:
+    """How heads on frozen encoders are made. None: chosen from the number of images (docs/adapt.md)."""
+
+    image_encoder: str = "efficientnet-lite0"
+    """efficientnet-lite0 (extra photos); GRAPH.onnx; transformers:NAME, or the folder of a model of transformers; or what
+    prolip.load takes: CLIP, SigLIP, ProLIP."""
+    text_encoder: str | None = None
+    """all-minilm-l6-v2 (extra photos), or as above. None: that of the finished model that image_encoder names, else
+    all-minilm-l6-v2."""
+    means: Literal["learned", "frozen"] = "learned"
+    """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
+    bit, and only widths are trained."""
+    teacher: Teacher | None = None
+    """What widths learn from: likelihood, or pool (the perplexity over a pool). None: likelihood for learned means, pool
+    for frozen ones."""
+    captions: tuple[str, ...] | None = None
+    """Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones."""
+    image: str | None = None
+    """Field or column of the image, or COCO's folder of images."""
+    held_out: float = 0.05
+    """Fraction of the images that is kept out of training: widths stop by them. At least 50 images, at most 5000."""
+    image_views: int = 2
+    """Views of each image: crops, or images with a part hidden. 0: none."""
+    text_crops: int = 3
+    """Crops of each caption. They teach generality where all captions are equally detailed. 0: none."""
+    image_view_fraction: float = 0.3
+    """Fraction of the images that are views in training."""
+    text_crop_fraction: float = 0.4
+    """Fraction of the captions that are crops in training."""
+    dim: int = 256
+    """Dimensions of learned means."""
+    epochs: float | None = None
+    """Passes over the images."""
+    batch_size: int | None = None
+    """Pairs per step."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    seed: int = 0
+    """Seed of views, held-out images, weights and order."""
+    bundle: bool = False
+    """Copy the encoders' files into the model folder, so that it needs nothing else. Mind their licenses."""
+    max_bad_fraction: float = 0.1
+    """Fail if a larger fraction of the samples is bad; else those are skipped."""
+    device: str | None = None
+    """cpu, cuda, ... None: a GPU if there is one."""
+    engine: Engine = "local"
+    """Where features are computed. local: in this process. ray: on a Ray cluster (extra ray)."""
+    linear_widths: Advanced[bool] = False
+    """Widths are linear in the features, instead of an MLP."""
+    width_patience: Advanced[int] = 5
+    """Held-out evaluations without improvement after which widths stop."""
+    contrastive: Advanced[float] = 1.0
+    """Weight of PPCL beside the likelihood, for learned means."""
+    dropout: Advanced[float | None] = None
+    """Fraction of the features that heads drop in training."""
+    components: Advanced[int | None] = None
+    """Components of the features that heads read."""
+    pool_factor: Advanced[float | None] = None
+    """k of the pool perplexity, the factor of the logit scale. None: chosen on held-out images."""
+    progress: Advanced[bool | None] = None
+    """Show progress bars. None: if stderr is a terminal."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is invalid, or has no effect."""
+        make_tuples(self)
+        require_field_types(self)
+        for name in ("dim", "width_patience"):
+            require_positive_int(getattr(self, name), name)
+        for name in ("held_out", "image_view_fraction", "text_crop_fraction", "max_bad_fraction"):
+            require_fraction(getattr(self, name), name)
+        if not 0 < self.held_out < 1:
+            raise ValueError(
+                f"held_out must be above 0 and below 1, not {self.held_out}: widths need held-out images"
+            )
+        for name in ("image_views", "text_crops"):
+            if getattr(self, name) != 0:
+                require_positive_int(getattr(self, name), name, maximum=100)
+        require_positive(self.lr, "lr")
+        if self.epochs is not None:
+            require_positive(self.epochs, "epochs")
+        if self.means == "frozen" and self.teacher == "likelihood":
+            raise ValueError(
+                "the widths of frozen means can't learn from the likelihood: it fits widths that explain how well means "
+                "match, and frozen means match as they do. Use teacher pool (the default for means frozen)"
+            )

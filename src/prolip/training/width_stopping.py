@@ -1,0 +1,148 @@
+"""Early stop of the widths: the weights of log-variance heads stay those with the smallest held-out loss.
+
+Widths overfit long before means do: after a third of a run on some thousand pairs, their held-out loss rises again while
+recall still improves. The heads of widths read features, not means, so that they can stop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from prolip.data.batch import Batch
+from prolip.data.feature_pairs import FeatureLoader, FeaturePairs, is_feature_address
+from prolip.gaussian import Gaussian
+from prolip.losses.objective import GlobalBatch, Objective
+from prolip.training.config import TrainConfig
+from prolip.training.data_setup import make_view_fractions
+from prolip.training.held_out import evaluation_mode
+from prolip.training.step import TrainModule
+
+PASSES = 4
+"""Passes over the held-out images, each with other captions and views, in a held-out loss."""
+WIDTH_PREFIXES = ("model.image.log_var.", "model.text.log_var.")
+"""Parameters of a `TrainModule` that make widths."""
+
+
+class WidthStopper:
+    """Watches the held-out loss, keeps the best widths, and stops them.
+
+    Args:
+        module: The parameters that are trained.
+        batches: Held-out batches of features, with views as in training.
+        patience: Evaluations without a smaller loss after which widths stop.
+
+    Attributes:
+        stopped: Whether widths have stopped: they are the best ones from then on.
+        best: The smallest loss so far; infinity before the first evaluation.
+        failures: Evaluations since then.
+    """
+
+    def __init__(self, module: TrainModule, batches: Sequence[Batch], patience: int) -> None:
+        self._module, self._batches, self._patience = module, batches, patience
+        self._kept = {name: value.detach().clone() for name, value in self._iter_widths()}
+        self._state = torch.tensor([float("inf"), 0.0, 0.0], dtype=torch.float64)
+
+    @property
+    def best(self) -> float:
+        """The smallest held-out loss so far."""
+        return float(self._state[0])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether widths have stopped."""
+        return bool(self._state[2])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds: the kept widths, and the state. Not copies: a checkpoint is loaded into them."""
+        return {f"widths.{name}": value for name, value in self._kept.items()} | {"widths.state": self._state}
+
+    @torch.no_grad()
+    def compute_loss(self, objective: Objective) -> float:
+        """Mean loss of the held-out batches, without dropout.
+
+        Args:
+            objective: Of the current stage; its terms must not need masked views.
+
+        Returns:
+            The loss.
+        """
+        model, total = self._module.model, 0.0
+        with evaluation_mode(model):
+            for batch in self._batches:
+                images = model.encode_components(batch.pixels.to(model.device), "image")
+                texts = model.encode_components(batch.token_ids.to(model.device), "text")
+                total += float(self._compute_terms(objective, images, texts)) / len(self._batches)
+        return total
+
+    def _compute_terms(self, objective: Objective, images: Gaussian, texts: Gaussian) -> Tensor:
+        """The weighted sum of the terms on one batch, as if it were a global batch of one rank."""
+        sample = GlobalBatch(
+            texts=texts, images=images if objective.clip else None, offset=0, masked_images=None,
+            masked_texts=None,
+        )  # fmt: skip
+        return objective(images, texts, self._module.temperatures, batch=sample).total
+
+    @torch.no_grad()
+    def update(self, loss: float) -> None:
+        """Take note of an evaluation; if the patience is over, widths become the best ones, for good.
+
+        Args:
+            loss: What `compute_loss` returned; the same on all ranks.
+        """
+        if self.stopped:
+            return
+        if loss < self.best:
+            self._state[0], self._state[1] = loss, 0
+            for name, value in self._iter_widths():
+                self._kept[name].copy_(value)
+            return
+        self._state[1] += 1
+        if self._state[1] >= self._patience:
+            self._state[2] = 1
+            self.restore()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Write the best widths into the module: once they have stopped after every step, and at the end of a run."""
+        if self.best < float("inf"):
+            for name, value in self._iter_widths():
+                value.copy_(self._kept[name])
+
+    def _iter_widths(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and parameters of the heads of widths."""
+        return [
+            (name, parameter)
+            for name, parameter in self._module.named_parameters()
+            if name.startswith(WIDTH_PREFIXES)
+        ]
+
+
+def make_width_stopper(config: TrainConfig, module: TrainModule) -> WidthStopper | None:
+    """The stopper of a run's widths.
+
+    Args:
+        config: `held_out` has the patience and the features; fractions of views are those of the training data.
+        module: The parameters that are trained.
+
+    Returns:
+        The stopper; None if the run has no patience.
+
+    Raises:
+        ValueError: The held-out data are not features.
+    """
+    patience, source = config.held_out.width_patience, config.held_out.source
+    if patience is None:
+        return None
+    if source is None or not is_feature_address(source):
+        raise ValueError(
+            "held_out.width_patience stops the heads of frozen encoders: held_out.source must be features:FOLDER, not "
+            f"{source}"
+        )
+    pairs = FeaturePairs.from_address(source)
+    size = min(config.batch_size, len(pairs))
+    fractions = make_view_fractions(config.data)
+    loader = FeatureLoader(pairs, size, fractions, seed=0, rank=0, world_size=1)
+    return WidthStopper(module, [batch for _ in range(PASSES) for batch in loader], patience)
