@@ -19,8 +19,8 @@ class AdaptConfig:
     """How heads on frozen encoders are made. None: chosen from the number of images (docs/adapt.md)."""
 
     image_encoder: str = "efficientnet-lite0"
-    """efficientnet-lite0 (extra photos); GRAPH.onnx; transformers:NAME, or the folder of a model of transformers; or what
-    prolip.load takes: CLIP, SigLIP, ProLIP."""
+    """efficientnet-lite0 (extra photos); GRAPH.onnx; transformers:NAME, or the folder of a model of transformers; or
+    what prolip.load takes: CLIP, SigLIP, ProLIP."""
     text_encoder: str | None = None
     """all-minilm-l6-v2 (extra photos), or as above. None: that of the finished model that image_encoder names, else
     all-minilm-l6-v2."""
@@ -28,8 +28,8 @@ class AdaptConfig:
     """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
     bit, and only widths are trained."""
     teacher: Teacher | None = None
-    """What widths learn from: likelihood, or pool (the perplexity over a pool). None: likelihood for learned means, pool
-    for frozen ones."""
+    """What widths learn from: likelihood, or pool (the perplexity over a pool). None: likelihood for learned means,
+    pool for frozen ones."""
     captions: tuple[str, ...] | None = None
     """Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones."""
     image: str | None = None
@@ -97,6 +97,6 @@ class AdaptConfig:
             require_positive(self.epochs, "epochs")
         if self.means == "frozen" and self.teacher == "likelihood":
             raise ValueError(
-                "the widths of frozen means can't learn from the likelihood: it fits widths that explain how well means "
-                "match, and frozen means match as they do. Use teacher pool (the default for means frozen)"
+                "the widths of frozen means can't learn from the likelihood, which fits them to how well means match, "
+                "and frozen means match as they do. Use teacher pool (the default for means frozen)"
             )

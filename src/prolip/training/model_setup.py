@@ -113,7 +113,8 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
     if spec.tokenizer in GENERATORS:
         tokenizer = make_generated_tokenizer(spec.tokenizer)
     _require_model_folder(pretrained)
-    model = open_model(pretrained, tokenizer=tokenizer).model.float()
+    # heads are trained on features that were computed before
+    model = open_model(pretrained, tokenizer=tokenizer, with_encoders=False).model.float()
     if model.tokenizer is None:
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
         raise ValueError(

@@ -1,7 +1,7 @@
 """Early stop of the widths: the weights of log-variance heads stay those with the smallest held-out loss.
 
-Widths overfit long before means do: after a third of a run on some thousand pairs, their held-out loss rises again while
-recall still improves. The heads of widths read features, not means, so that they can stop alone.
+Widths overfit long before means do: after a third of a run on some thousand pairs, their held-out loss rises again
+while recall still improves. The heads of widths read features, not means, so that they can stop alone.
 """
 
 from __future__ import annotations

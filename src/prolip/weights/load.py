@@ -100,11 +100,13 @@ def open_model(
     revision: str | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     config: Path | None = None,
+    with_encoders: bool = True,
 ) -> LoadedModel:
     """Load a model with its stored dtype, image size and context length, on the CPU.
 
     Args:
         name_or_path, revision, tokenizer, config: As for `load`.
+        with_encoders: Whether a model with frozen encoders gets them; without, it encodes features only.
 
     Returns:
         The model, what happened to its tensors, and the format of its files.
@@ -128,7 +130,7 @@ def open_model(
                 f"{path} is a model folder of prolip and has its own config.json: remove the argument config"
             )
         model = ProLIP.from_folder(path)
-        if model.config.is_frozen:
+        if model.config.is_frozen and with_encoders:
             attach_encoders(model, load, folder=path)
         loaded = LoadedModel(
             model, LoadingReport(loaded=tuple(sorted(model.state_dict()))), model_folder.FORMAT
