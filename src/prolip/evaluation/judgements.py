@@ -35,6 +35,7 @@ from prolip.evaluation.metrics.votes import (
     Votes,
     compare_judges,
     drawn_vote_auroc,
+    judge_variance,
     mean_of_known,
     other_judges_auroc,
     spearman_with_judges,
@@ -356,13 +357,11 @@ def _correlate_disagreement(
     """Correlation of uncertainty with the disagreement of judges; None without uncertainty, or if it is not known."""
     measure: DisagreementMeasure
     if votes is not None:
-        measure, rows, disagreement = "entropy of the votes", vote_rows, vote_entropy(votes.share)
+        measure, rows, disagreement = "entropy of the votes", vote_rows, vote_entropy(votes)
     else:
-        judge_scores = pairs.judge_scores
-        counts = (~judge_scores.isnan()).sum(1)
-        measure, rows = "variance over judges", (counts >= 2).nonzero()[:, 0]
-        deviations = judge_scores - judge_scores.nanmean(1, keepdim=True)
-        disagreement = (deviations.square().nansum(1) / (counts - 1))[rows]
+        several = (~pairs.judge_scores.isnan()).sum(1) >= 2
+        measure, rows = "variance over judges", several.nonzero()[:, 0]
+        disagreement = judge_variance(pairs.judge_scores[rows])
     if "image_uncertainty" not in scores or not len(rows):
         return None
     image, text = (

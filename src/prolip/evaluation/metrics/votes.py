@@ -141,15 +141,31 @@ def mean_of_known(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def vote_entropy(share: Tensor) -> Tensor:
-    """Entropy of a vote, in nats: 0 where all judges agree, ln 2 where half of them say yes.
+def vote_entropy(votes: Votes) -> Tensor:
+    """Entropy of the votes on each pair, in nats: 0 where all judges agree, ln 2 where half of them say yes.
 
     Args:
-        share: Fraction of the judges who said yes, (N,).
+        votes: The votes.
 
     Returns:
-        float64 (N,).
+        float64 (N,); exactly equal for a yes as for a no of one judge among as many.
     """
-    yes, no = share.double(), 1.0 - share.double()
-    entropy: Tensor = -torch.special.xlogy(yes, yes) - torch.special.xlogy(no, no)
+    minority = torch.minimum(votes.yes, votes.n - votes.yes) / votes.n
+    entropy: Tensor = torch.special.entr(minority) + torch.special.entr(1.0 - minority)
     return entropy
+
+
+def judge_variance(judge_scores: Tensor) -> Tensor:
+    """Variance of the judges' scores of each pair, with the divisor n - 1.
+
+    Args:
+        judge_scores: Scores of N pairs by J judges, float64 (N, J); NaN where a judge gave none; at least two in each
+            row.
+
+    Returns:
+        float64 (N,). Of scores that are whole numbers, equal variances are exactly equal, so that they tie in ranks.
+    """
+    n = (~judge_scores.isnan()).sum(1)
+    # n sum(x^2) - sum(x)^2 is exact for whole numbers; from the median on, so that nothing cancels
+    shifted = judge_scores - judge_scores.nanmedian()
+    return (n * shifted.square().nansum(1) - shifted.nansum(1).square()) / (n * (n - 1))
