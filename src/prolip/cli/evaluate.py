@@ -402,7 +402,7 @@ def judgements(
     from prolip.data.open import open_data
     from prolip.evaluation.judgements import evaluate_judgements
 
-    folder = options.make_folder(data)
+    folder = options.make_folder(table)  # one picture set may have several tables
     source = open_data(data, captions=(), image=image)
     result = evaluate_judgements(options.make_embedder(), source, table, config)
 
