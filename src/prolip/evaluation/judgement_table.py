@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from prolip.data.sources.arrow import read_parquet_parts, read_row_group
-from prolip.data.sources.columns import (
-    CAPTION_COLUMNS,
-    arrow_errors,
-    find_usual_column,
-    require_columns_once,
-    require_file,
-)
-from prolip.data.sources.csv_table import (
-    DELIMITERS,
-    detect_delimiter,
-    encode_cells,
-    parse_rows,
-    read_header,
-    skip_byte_order_mark,
-)
+from prolip.data.sources.columns import require_file
 from prolip.evaluation.configs import JudgementsConfig
+from prolip.evaluation.judgement_columns import JudgementColumns, open_judgement_rows
 from prolip.evaluation.result import Interval
 
-KEY_COLUMNS = ("key", "image_key", "image_id", "image")
-"""Usual names of the column of image keys, the preferred one first."""
-SCORE_COLUMNS = ("score", "share_yes", "mean_score", "rating")
-"""Usual names of the column of human scores."""
-JUDGES_COLUMNS = ("judges", "num_judges")
-"""Usual names of the column of the number of judges."""
-OWN_COLUMNS = ("own",)
-"""Usual name of the column that says whether the caption was written for the image."""
 BLANK_WORDS = frozenset({"", "nan", "na", "n/a", "null", "none"})
 """Cells without a score, in lower case."""
 OWN_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 """Cells of the column own, in lower case."""
-
-Row = dict[str, object]
-"""A row of a table by column: texts of a CSV, Python values of a Parquet file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgementColumns:
-    """Which columns hold what. None: the table doesn't have it."""
-
-    key: str
-    """Key of the image."""
-    caption: str
-    """The caption."""
-    score: str | None
-    """The human score; None: the mean of the judges' scores."""
-    judges: str | None
-    """Number of judges."""
-    judge_scores: tuple[str, ...]
-    """Scores of single judges."""
-    own: str | None
-    """Whether the caption was written for the image."""
-
-    def names(self) -> tuple[str, ...]:
-        """All columns that are read."""
-        found = (self.key, self.caption, self.score, self.judges, self.own, *self.judge_scores)
-        return tuple(name for name in found if name is not None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +77,7 @@ def read_judgements(path: str | Path, config: JudgementsConfig | None = None) ->
     """
     config, path = config or JudgementsConfig(), Path(path).expanduser()
     require_file(path)
-    columns, rows = _open_table(path, config)
+    columns, rows = open_judgement_rows(path, config)
     pairs: dict[tuple[str, str], _Judgement] = {}
     num_rows = num_blank = num_repeated = 0
     for num_rows, row in enumerate(rows, start=1):
@@ -150,7 +101,7 @@ def read_judgements(path: str | Path, config: JudgementsConfig | None = None) ->
         captions=tuple(one.caption for one in judgements),
         scores=_to_tensor([one.score for one in judgements]),
         scale=_find_scale(judgements, config.scale, path),
-        num_judges=_to_tensor([one.num_judges for one in judgements]) if _has_judges(columns) else None,
+        num_judges=_to_tensor([one.num_judges for one in judgements]) if columns.has_judges else None,
         judges=columns.judge_scores,
         judge_scores=_to_tensor([one.judge_scores for one in judgements]).reshape(len(judgements), -1),
         is_own=None if columns.own is None else torch.tensor([one.is_own for one in judgements]),
@@ -178,96 +129,6 @@ class _Judgement:
 
 def _to_tensor(values: Sequence[object]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
-
-
-def _has_judges(columns: JudgementColumns) -> bool:
-    """Whether the number of judges is known."""
-    return columns.judges is not None or bool(columns.judge_scores)
-
-
-def _open_table(path: Path, config: JudgementsConfig) -> tuple[JudgementColumns, Iterator[Row]]:
-    """The columns, and an iterator over the rows; ValueError for another kind of file, or if a column is missing."""
-    extension = path.suffix.lower()
-    if extension == ".parquet":
-        schema, parts = read_parquet_parts(path)
-        columns = choose_judgement_columns(schema.names, config, str(path))
-        return columns, _iter_parquet_rows(path, parts, columns.names())
-    if extension not in DELIMITERS:
-        raise ValueError(f"{path}: judgements must be in a table .csv, .tsv, .tab or .parquet")
-    rows = _iter_csv_rows(path)
-    present = list(next(rows))
-    return choose_judgement_columns(present, config, str(path)), rows
-
-
-def choose_judgement_columns(present: Sequence[str], config: JudgementsConfig, name: str) -> JudgementColumns:
-    """Choose the columns of a table of judgements.
-
-    Args:
-        present: Names of the table's columns.
-        config: Names that the user chose.
-        name: Name of the table, for errors.
-
-    Returns:
-        The columns; each is present exactly once.
-
-    Raises:
-        ValueError: A column is absent, present more than once, or chosen twice.
-    """
-
-    def find(usual: Sequence[str], option: str, *, is_optional: bool) -> str | None:
-        """The column of an option: the chosen one, else one of the usual names; None if an optional one is absent."""
-        chosen: str | None = getattr(config, option)
-        if chosen is not None:
-            return chosen
-        if is_optional and not {column.lower() for column in present} & set(usual):
-            return None
-        return find_usual_column(usual, present, option, name)
-
-    key = find(KEY_COLUMNS, "key_column", is_optional=False)
-    caption = find(CAPTION_COLUMNS, "caption_column", is_optional=False)
-    assert key is not None
-    assert caption is not None
-    has_judge_scores = bool(config.judge_columns)
-    columns = JudgementColumns(
-        key=key,
-        caption=caption,
-        score=find(SCORE_COLUMNS, "score_column", is_optional=has_judge_scores),
-        judges=None if has_judge_scores else find(JUDGES_COLUMNS, "judges_column", is_optional=True),
-        judge_scores=config.judge_columns,
-        own=find(OWN_COLUMNS, "own_column", is_optional=True),
-    )
-    require_columns_once(present, columns.names(), name)
-    return columns
-
-
-def _iter_csv_rows(path: Path) -> Iterator[Row]:
-    """The header as {column: None}, then the rows that are not blank; ValueError if the file is malformed."""
-    with open(path, "rb") as file:
-        skip_byte_order_mark(file, path)
-        delimiter = detect_delimiter(file, path)
-        lines = parse_rows((line.decode("latin-1") for line in file), delimiter)
-        header = read_header(lines, path)
-        require_columns_once(header, header, str(path))
-        yield dict.fromkeys(header)
-        number = 0
-        try:
-            for number, cells in enumerate(filter(None, lines), start=1):
-                location = f"{path}: row {number}"
-                texts = (
-                    cell.decode("utf-8", "backslashreplace")
-                    for cell in encode_cells(cells, len(header), location)
-                )
-                yield dict(zip(header, texts, strict=True))
-        except csv.Error as error:
-            raise ValueError(f"{path}: row {number + 1} can't be read: {error}. Check its quotes") from None
-
-
-def _iter_parquet_rows(path: Path, parts: Sequence[object], columns: Sequence[str]) -> Iterator[Row]:
-    """The rows of a Parquet file. parts: of `read_parquet_parts`."""
-    for part in parts:
-        with arrow_errors(path):
-            rows: list[Row] = read_row_group(part, list(columns)).to_pylist()  # type: ignore[arg-type]
-        yield from rows
 
 
 def _parse_row(row: Mapping[str, object], columns: JudgementColumns, location: str) -> _Judgement | None:

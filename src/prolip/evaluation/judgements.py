@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from prolip.data.source import Source
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, LogitParameters
 from prolip.evaluation.configs import JudgementsConfig
 from prolip.evaluation.entailment import BLOCK_ROWS, score_pairs
+from prolip.evaluation.judgement_bootstrap import AgreementBootstrap, Scores
 from prolip.evaluation.judgement_table import JudgementTable, read_judgements
 from prolip.evaluation.judgements_result import (
     DisagreementMeasure,
@@ -25,12 +25,8 @@ from prolip.evaluation.judgements_result import (
     JudgementsResult,
     SkippedRows,
 )
-from prolip.evaluation.metrics import bootstrap
-from prolip.evaluation.metrics.bootstrap import BootstrapEstimate
 from prolip.evaluation.metrics.calibration import pair_calibration
-from prolip.evaluation.metrics.correlation import spearman
 from prolip.evaluation.metrics.fit import fit_scale_and_bias
-from prolip.evaluation.metrics.selective import auroc
 from prolip.evaluation.metrics.votes import (
     Votes,
     compare_judges,
@@ -43,13 +39,8 @@ from prolip.evaluation.metrics.votes import (
 )
 from prolip.gaussian import Gaussian
 
-BLOCK_COUNTS = 2**21
-"""Rows of bootstrap resamples that are in memory at one time: 16 MB in float64 for each score."""
 SHARE_ROUNDING = 0.01
 """How far a share may be from a whole number of votes: shares are often rounded to two digits."""
-
-Scores = Mapping[str, Tensor]
-"""Scores of K pairs by name, float64 (K,) each."""
 
 
 def evaluate_judgements(
@@ -189,7 +180,7 @@ def _measure(
     judged = pairs.judged
     scores = pairs.compute_scores(logits, has_uncertainty=has_uncertainty)
     is_yes = pairs.human > threshold
-    resampling = _Resampling.of(pairs.image_rows, config)
+    resampling = AgreementBootstrap.of(pairs.image_rows, config)
     votes, vote_rows, missing = _find_votes(pairs)
     all_pairs = resampling.agreement(scores, pairs.human, is_yes)
     without_own: dict[str, HumanAgreement] = {}
@@ -230,70 +221,6 @@ def _measure(
         calibration=_calibrate(scores["match"], is_yes, resampling.groups, logits, config.seed),
         disagreement=_correlate_disagreement(scores, pairs, votes, vote_rows, resampling),
     )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Resampling:
-    """Bootstrap over images. groups: index of each pair's image, int64 (K,), from 0 without gaps."""
-
-    groups: Tensor
-    num_groups: int
-    num_draws: int
-    seed: int
-
-    @classmethod
-    def of(cls, image_rows: Tensor, config: JudgementsConfig) -> _Resampling:
-        """Make it for pairs of images."""
-        unique, groups = image_rows.unique(return_inverse=True)
-        return cls(groups=groups, num_groups=len(unique), num_draws=config.resamples, seed=config.seed)
-
-    def agreement(
-        self, scores: Scores, human: Tensor, is_yes: Tensor, chosen: Tensor | None = None
-    ) -> dict[str, HumanAgreement]:
-        """Agreement of each score with the human scores, (K,), and with yes, bool (K,), on the chosen pairs."""
-        rows = torch.arange(len(human)) if chosen is None else chosen.nonzero()[:, 0]
-        human, is_yes = human[rows], is_yes[rows]
-        chosen_scores = {name: score[rows] for name, score in scores.items()}
-
-        def measure(counts: Tensor) -> Tensor:
-            """Correlation and AUROC of each score in resamples, (B, 2 x scores)."""
-            human_ranks, found = bootstrap.centered_ranks(human, counts), []
-            for score in chosen_scores.values():
-                ranks = bootstrap.centered_ranks(score, counts)
-                found.append(bootstrap.resampled_spearman(ranks, human_ranks, counts))
-                found.append(bootstrap.resampled_auroc(is_yes, ranks, counts))
-            return torch.stack(found, 1)
-
-        draws = self._draw(measure, rows)
-        return {
-            name: HumanAgreement(
-                n=len(rows),
-                num_yes=int(is_yes.sum()),
-                spearman=BootstrapEstimate.from_draws(spearman(score, human), draws[:, 2 * index]),
-                auroc=BootstrapEstimate.from_draws(auroc(is_yes, score), draws[:, 2 * index + 1]),
-            )
-            for index, (name, score) in enumerate(chosen_scores.items())
-        }
-
-    def correlate(self, score: Tensor, target: Tensor, rows: Tensor) -> BootstrapEstimate:
-        """Spearman's correlation of two values, (L,) each, of the pairs in these rows, int64 (L,)."""
-
-        def measure(counts: Tensor) -> Tensor:
-            """The correlation in resamples, (B,)."""
-            score_ranks, target_ranks = (bootstrap.centered_ranks(side, counts) for side in (score, target))
-            return bootstrap.resampled_spearman(score_ranks, target_ranks, counts)
-
-        return BootstrapEstimate.from_draws(spearman(score, target), self._draw(measure, rows))
-
-    def _draw(self, measure: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """A measure in all resamples, (R, ...).
-
-        measure: how often each of B resamples holds each of the rows, (B, L) -> (B, ...). rows: int64 (L,).
-        """
-        generator = torch.Generator().manual_seed(self.seed)
-        size = max(1, BLOCK_COUNTS // len(self.groups))
-        blocks = bootstrap.iter_draw_counts(self.num_groups, self.num_draws, size, generator)
-        return torch.cat([measure(counts[:, self.groups[rows]]) for counts in blocks])
 
 
 def _find_votes(pairs: _JudgedPairs) -> tuple[Votes | None, Tensor, str | None]:
@@ -352,7 +279,11 @@ def _calibrate(
 
 
 def _correlate_disagreement(
-    scores: Scores, pairs: _JudgedPairs, votes: Votes | None, vote_rows: Tensor, resampling: _Resampling
+    scores: Scores,
+    pairs: _JudgedPairs,
+    votes: Votes | None,
+    vote_rows: Tensor,
+    resampling: AgreementBootstrap,
 ) -> JudgeDisagreement | None:
     """Correlation of uncertainty with the disagreement of judges; None without uncertainty, or if it is not known."""
     measure: DisagreementMeasure
