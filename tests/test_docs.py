@@ -75,6 +75,7 @@ CAPABILITIES = [
     "data",
     "training",
     "evaluation",
+    "judgements",
     "traversal",
     "embed",
     "search",

@@ -108,6 +108,7 @@ def test_commands():
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
+        "evaluate judgements",
         "embed", "index", "search", "filter",
     }  # fmt: skip
 
@@ -159,7 +160,8 @@ ROOMS = {
     "evaluation": {
         "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
-        "ImageAmbiguityResult", "Mean", "PromptsConfig", "evaluate_image_ambiguity",
+        "ImageAmbiguityResult", "JudgementsConfig", "JudgementsResult", "Mean", "PromptsConfig",
+        "evaluate_image_ambiguity", "evaluate_judgements",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
         "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",

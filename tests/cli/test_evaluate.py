@@ -7,11 +7,13 @@ from PIL import Image
 
 from prolip.cli import main
 from prolip.cli.common import CliEvaluationOptions, make_folder_name
+from prolip.data.open import open_data
 from prolip.embeddings.embedder_config import EmbedderConfig
 from prolip.model.create import create
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import make_tokenizer
 from prolip.scenes.writer import write_dataset
+from tests.evaluation.judgements import write_rows
 
 RUNS = {
     "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-position_test"],
@@ -25,15 +27,26 @@ RUNS = {
     "prompts": ["prompts", "wds_scenes-shape_test", "--shots", "2", "--runs", "1"],
     "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--num-examples", "3"],
     "image-ambiguity": ["image-ambiguity", "wds_scenes-veiled_test", "--controls", "1", "--min-group", "3"],
+    "judgements": ["judgements", "wds_scenes-retrieval_test", "judgements.csv", "--resamples", "5"],
     "background": ["background", "hierarimgs/instances.json", "hierarimgs/images", "--controls", "1"],
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Scenes, and a fresh small model beside them."""
+    """Scenes, judgements of their captions, and a fresh small model beside them."""
     folder = tmp_path_factory.mktemp("evaluate")
     write_dataset(folder / "scenes", SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
+    source = open_data(folder / "scenes" / "wds_scenes-retrieval_test")
+    samples = [source.read(index) for index in range(8)]
+    pairs = [(a.key, b.captions[0], int(a is b)) for a in samples for b in samples]
+    write_rows(
+        folder / "scenes" / "judgements.csv",
+        [
+            {"key": key, "caption": caption, "score": own, "judges": 2, "own": own}
+            for key, caption, own in pairs
+        ],
+    )
     create("nano", make_tokenizer()).save_pretrained(folder / "model")
     return folder
 
@@ -190,6 +203,7 @@ def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
         (["evaluate", "zeroshot", "nowhere"], "no such folder"),
         (["evaluate", "hierarcaps", "hierarimgs/instances.json"], "must have the columns captions"),
         (["evaluate", "suite", "--data", ".", "--tasks", "mnits"], "mnits"),
+        (["evaluate", "judgements", "wds_scenes-retrieval_test", "hierarcaps/test.csv"], "--key-column"),
         (["traverse", "none.png", "--captions", "hierarcaps/test.csv"], "none.png does not exist"),
         (["traverse", "none.png", "--captions", "none.txt"], "no such file of captions"),
     ],

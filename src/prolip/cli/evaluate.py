@@ -15,6 +15,7 @@ from prolip.evaluation.configs import (
     HierarCapsConfig,
     HierarImgsConfig,
     ImageAmbiguityConfig,
+    JudgementsConfig,
     PromptsConfig,
     RetrievalConfig,
     RobustnessConfig,
@@ -381,6 +382,39 @@ def background(
     options.write_result(folder, result, draw)
 
 
+def judgements(
+    data: Annotated[Positional[str], arg(metavar="DATA")],
+    table: Annotated[Positional[Path], arg(metavar="TABLE")],
+    options: CliEvaluationOptions,
+    config: JudgementsConfig,
+    image: str | None = None,
+) -> None:
+    """Agreement with human judgements of pairs: Spearman, AUROC, calibration, ceilings from the other judges.
+
+    Example: prolip evaluate judgements "flickr8k/*.tar" crowd.csv --model my-model
+
+    Args:
+        data: Images: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
+        table: Judgements, .csv, .tsv or .parquet: key of the image, caption and human score; optionally the number of
+            judges, their own scores, and whether the caption was written for the image.
+        image: Field or column of the image, or COCO's folder of images.
+    """
+    from prolip.data.open import open_data
+    from prolip.evaluation.judgements import evaluate_judgements
+
+    folder = options.make_folder(table)  # one picture set may have several tables
+    source = open_data(data, captions=(), image=image)
+    result = evaluate_judgements(options.make_embedder(), source, table, config)
+
+    def draw(folder: Path) -> Iterable[Path]:
+        """Save the figure of the agreement; returns its paths."""
+        from prolip.reports import judgements as figures
+
+        return figures.save_judgements_figure(result, folder / "judgements")
+
+    options.write_result(folder, result, draw)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "zeroshot": zeroshot,
     "retrieval": retrieval,
@@ -392,6 +426,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "uncertainty": uncertainty,
     "image-ambiguity": image_ambiguity,
     "background": background,
+    "judgements": judgements,
 }
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from prolip.evaluation.configs import HierarCapsConfig as HierarCapsConfig
     from prolip.evaluation.configs import HierarImgsConfig as HierarImgsConfig
     from prolip.evaluation.configs import ImageAmbiguityConfig as ImageAmbiguityConfig
+    from prolip.evaluation.configs import JudgementsConfig as JudgementsConfig
     from prolip.evaluation.configs import PromptsConfig as PromptsConfig
     from prolip.evaluation.configs import RetrievalConfig as RetrievalConfig
     from prolip.evaluation.configs import RobustnessConfig as RobustnessConfig
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from prolip.evaluation.hierarimgs import evaluate_hierarimgs as evaluate_hierarimgs
     from prolip.evaluation.image_ambiguity import evaluate_image_ambiguity as evaluate_image_ambiguity
     from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult as ImageAmbiguityResult
+    from prolip.evaluation.judgements import evaluate_judgements as evaluate_judgements
+    from prolip.evaluation.judgements_result import JudgementsResult as JudgementsResult
     from prolip.evaluation.prompts import PromptsResult as PromptsResult
     from prolip.evaluation.prompts import compare_strategies as compare_strategies
     from prolip.evaluation.prompts import evaluate_prompts as evaluate_prompts
@@ -53,6 +56,7 @@ else:
                 "HierarCapsConfig",
                 "HierarImgsConfig",
                 "ImageAmbiguityConfig",
+                "JudgementsConfig",
                 "PromptsConfig",
                 "RetrievalConfig",
                 "RobustnessConfig",
@@ -64,6 +68,8 @@ else:
             "hierarimgs": ["HierarImgsResult", "evaluate_hierarimgs"],
             "image_ambiguity": ["evaluate_image_ambiguity"],
             "image_ambiguity_result": ["ImageAmbiguityResult"],
+            "judgements": ["evaluate_judgements"],
+            "judgements_result": ["JudgementsResult"],
             "prompts": ["PromptsResult", "compare_strategies", "evaluate_prompts"],
             "result": ["Mean", "Proportion", "Result", "read_results"],
             "retrieval": ["RetrievalResult", "evaluate_retrieval", "image_text_recall"],

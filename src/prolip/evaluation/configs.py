@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from prolip.checks import require_positive, require_positive_int
+from prolip.checks import require_fraction, require_positive, require_positive_int
 from prolip.choices import (
     Corruption,
     Form,
@@ -249,6 +250,53 @@ class BackgroundConfig:
     """Gray level, 0 to 255, that replaces the background."""
     controls: int = 3
     """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgementsConfig:
+    """Agreement with human judgements of pairs: see `prolip.evaluation.judgements`."""
+
+    key_column: str | None = None
+    """Column of the key of the image. None: key, image_key, image_id or image."""
+    caption_column: str | None = None
+    """Column of the caption. None: caption, captions, title, text or txt."""
+    score_column: str | None = None
+    """Column of the human score. None: score, share_yes, mean_score or rating; without one, the mean of
+    --judge-columns."""
+    judges_column: str | None = None
+    """Column of the number of people behind a score. None: judges or num_judges, if there is one."""
+    judge_columns: tuple[str, ...] = ()
+    """Columns with the scores of single judges; a cell may be blank."""
+    own_column: str | None = None
+    """Column that says whether the caption was written for the image, 1 or 0. None: own, if there is one."""
+    scale: tuple[float, float] | None = None
+    """Lowest and highest possible score. None: 0 to 1 if all scores are in it, else the lowest and highest score."""
+    threshold: float | None = None
+    """People say yes to a pair whose score is above it. None: the middle of the scale, so that of shares of people who
+    said yes the majority decides."""
+    max_skipped: float = 0.05
+    """Fraction of the rows that may be skipped, because the caption or score is blank or no image has the key."""
+    resamples: int = 1000
+    """Draws of the bootstrap over images."""
+    seed: int = 0
+    """Seed of the bootstrap, and of the halves that fit and test the calibration."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        if self.scale is not None and not -math.inf < self.scale[0] < self.scale[1] < math.inf:
+            raise ValueError(f"scale must be two finite numbers, the lower one first, not {self.scale}")
+        if len(set(self.judge_columns)) < len(self.judge_columns) or len(self.judge_columns) == 1:
+            raise ValueError(
+                f"judge_columns must name two or more different columns, not {self.judge_columns}. A table with one "
+                "score has it in score_column"
+            )
+        if self.judge_columns and self.judges_column is not None:
+            raise ValueError(
+                "judges_column and judge_columns both give the number of judges: name one of them only"
+            )
+        require_fraction(self.max_skipped, "max_skipped")
+        require_positive_int(self.resamples, "resamples", maximum=100_000)
+        require_seed(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from prolip.checks import require_positive_int
 from prolip.evaluation.captions import TokenizedCaptions
+from prolip.evaluation.metrics.bootstrap import iter_draw_counts, percentile_interval
 from prolip.evaluation.result import Interval
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 
@@ -365,22 +366,12 @@ def _bootstrap_interval(errors: Tensor, target: Tensor, groups: Tensor, seed: in
     sums = torch.zeros(num_groups, 4, dtype=torch.float64).index_add(0, groups, terms)
     generator = torch.Generator().manual_seed(seed + 1)
     differences: list[Tensor] = []
-    draws_per_block = max(1, BLOCK // num_groups)
-    for first_draw in range(0, RESAMPLES, draws_per_block):
-        drawn_groups = torch.randint(
-            num_groups, (min(draws_per_block, RESAMPLES - first_draw), num_groups), generator=generator
-        )
-        # how often each draw holds each group, (draws, groups)
-        draw_counts = torch.zeros(drawn_groups.shape, dtype=torch.float64).scatter_add_(
-            1, drawn_groups, torch.ones(drawn_groups.shape).double()
-        )
+    for draw_counts in iter_draw_counts(num_groups, RESAMPLES, max(1, BLOCK // num_groups), generator):
         gain, sum_of_squares, total, num_rows = (draw_counts @ sums).T
         differences.append(gain / (sum_of_squares - total.square() / num_rows))
-    all_differences = torch.cat(differences)
-    # not finite where all targets of a draw are equal
-    finite = all_differences[all_differences.isfinite()]
-    low, high = finite.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Interval(low=low, high=high)
+    interval = percentile_interval(torch.cat(differences))  # not finite where all targets of a draw are equal
+    assert interval is not None
+    return interval
 
 
 def _log_uncertainty(texts: Gaussian) -> Tensor:

@@ -7,7 +7,8 @@ import pytest
 
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
-from prolip.evaluation.configs import RobustnessConfig
+from prolip.evaluation.configs import JudgementsConfig, RobustnessConfig
+from prolip.evaluation.judgements import evaluate_judgements
 from prolip.evaluation.retrieval import evaluate_retrieval
 from prolip.evaluation.robustness import evaluate_robustness
 from prolip.evaluation.zeroshot import evaluate_zeroshot
@@ -18,6 +19,7 @@ from prolip.reports.page.result_files import read_result_files
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import Scenes
 from prolip.scenes.writer import write_dataset
+from tests.evaluation.judgements import make_rows, make_scenes, write_rows
 from tests.reports.page.parsed_page import ParsedPage
 from tests.reports.page.runs import fresh_model
 
@@ -79,6 +81,19 @@ def test_page_of_results_shows_their_numbers(results, tmp_path):
     assert "accuracy % by severity" in page.text
     assert "prolip report here" in page.text
     assert "prolip evaluate robustness" in page.text
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_page_of_judgements_shows_their_tables(tmp_path):
+    source = make_scenes()
+    table = write_rows(tmp_path / "votes.csv", make_rows(source))
+    embedder = Embedder(model=fresh_model(), progress=False)
+    result = evaluate_judgements(embedder, source, table, JudgementsConfig(resamples=5))
+    write(tmp_path / "judgements.json", result)
+    page = ParsedPage(build_report(tmp_path).path.read_text())
+    assert page.sections == ["introduction", "judgements", "provenance"]
+    for text in ("votes.csv", "trained match", "ceiling: other judges", f"{result.ceilings.vote_auroc:.3f}"):
+        assert text in page.text
 
 
 @pytest.mark.usefixtures("no_evaluation")

@@ -56,9 +56,9 @@ def choose_columns(
     Raises:
         ValueError: If a column is absent, present more than once, or chosen twice.
     """
-    image = image if image is not None else _find_usual_column(IMAGE_COLUMNS, present, "image", name)
+    image = image if image is not None else find_usual_column(IMAGE_COLUMNS, present, "image", name)
     chosen = choose_caption_columns(present, captions, name)
-    _require_columns_once(present, (image, *chosen), name)
+    require_columns_once(present, (image, *chosen), name)
     return TableColumns(image, chosen)
 
 
@@ -79,16 +79,19 @@ def choose_caption_columns(
         ValueError: If a column is absent, present more than once, or chosen twice.
     """
     if captions is None:
-        captions = (_find_usual_column(CAPTION_COLUMNS, present, "captions", name),)
+        captions = (find_usual_column(CAPTION_COLUMNS, present, "captions", name),)
     chosen = (captions,) if isinstance(captions, str) else tuple(captions)
-    _require_columns_once(present, chosen, name)
+    require_columns_once(present, chosen, name)
     return chosen
 
 
-def _require_columns_once(present: Sequence[str], chosen: Sequence[str], name: str) -> None:
+def require_columns_once(present: Sequence[str], chosen: Sequence[str], name: str) -> None:
     """Raise ValueError unless each chosen column is present exactly once, and was chosen once.
 
-    `name` is that of the table, for the error.
+    Args:
+        present: names of the table's columns.
+        chosen: names of the columns that are needed.
+        name: name of the table, for the error.
     """
     for column in chosen:
         if (count := list(present).count(column)) != 1:
@@ -98,10 +101,20 @@ def _require_columns_once(present: Sequence[str], chosen: Sequence[str], name: s
         raise ValueError(f"{name}: a column can be chosen only once, not {', '.join(map(repr, chosen))}")
 
 
-def _find_usual_column(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
-    """The first of the usual names that is a column's, ignoring letter case, as the table spells it.
+def find_usual_column(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
+    """Find the column that has one of the usual names, ignoring letter case.
 
-    ValueError if there is none; `option` is the argument that the user can name the column with.
+    Args:
+        usual: the usual names, the preferred one first.
+        present: names of the table's columns.
+        option: the argument that the user can name the column with, for the error.
+        name: name of the table, for the error.
+
+    Returns:
+        The first of the usual names that is a column's, as the table spells it.
+
+    Raises:
+        ValueError: If there is no such column.
     """
     # Reversed, so that the first of several columns counts.
     by_lower_case = {column.lower(): column for column in reversed(present)}
@@ -109,8 +122,9 @@ def _find_usual_column(usual: Sequence[str], present: Sequence[str], option: str
         if column in present or column in by_lower_case:
             return column if column in present else by_lower_case[column]
     raise ValueError(
-        f"{name} has no column {', '.join(usual[:-1])} or {usual[-1]}. Name it with {option}= (--{option}): "
-        f"the columns are {join_names(present, 12)}. If these are values, not names, add a first row of column names."
+        f"{name} has no column {', '.join(usual[:-1])} or {usual[-1]}. Name it with {option}= "
+        f"(--{option.replace('_', '-')}): the columns are {join_names(present, 12)}. If these are values, not names, "
+        "add a first row of column names."
     )
 
 
