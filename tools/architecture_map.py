@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"model", "data"},
     {"weights", "scenes"},
     {"training", "embeddings"},
-    {"zeroshot", "retrieval", "filtering"},
+    {"adaptation", "zeroshot", "retrieval", "filtering"},
     {"evaluation"},
     {"reports", "app", "demo", "demo_config", "doctor", "cli", "__main__"},
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from prolip.adaptation.adapt import adapt as adapt
     from prolip.embeddings.embed import embed as embed
     from prolip.filtering.filter import filter_pairs as filter_pairs
     from prolip.gaussian import Gaussian as Gaussian
@@ -35,6 +36,7 @@ else:
     __getattr__, __dir__, __all__ = export_lazily(
         __name__,
         {
+            "adaptation.adapt": ["adapt"],
             "embeddings.embed": ["embed"],
             "filtering.filter": ["filter_pairs"],
             "gaussian": ["Gaussian"],

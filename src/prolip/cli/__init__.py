@@ -16,6 +16,7 @@ from prolip.cli import common
 from prolip.cli import data as data_commands
 from prolip.cli import evaluate as evaluate_commands
 from prolip.cli import report as report_commands
+from prolip.cli.adapt import adapt
 from prolip.cli.cache import cache
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
@@ -72,6 +73,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": _data,
     "train": _train,
     "export": export,
+    "adapt": adapt,
     "evaluate": _evaluate,
     "embed": embed,
     "index": index,

@@ -42,7 +42,7 @@ class ViewSource:
     @property
     def name(self) -> str:
         """Address of the view."""
-        return f"view:{self._kind}@{self._seed}:{self._source.name}"
+        return format_view(self._kind, self._seed, self._source.name)
 
     @property
     def chunks(self) -> np.ndarray:
@@ -77,6 +77,20 @@ class ViewSource:
     def files(self) -> list[object]:
         """Files of the source, by which a changed source is noticed."""
         return list(self._source.files()) if isinstance(self._source, FileBacked) else []
+
+
+def format_view(kind: ViewOf, seed: int, data: str) -> str:
+    """The address of a view: the inverse of `parse_view`.
+
+    Args:
+        kind: Kind of the view.
+        seed: Its seed.
+        data: Address of the data.
+
+    Returns:
+        The address.
+    """
+    return f"view:{kind}@{seed}:{data}"
 
 
 def parse_view(address: str) -> tuple[ViewOf, int, str] | None:

@@ -20,6 +20,7 @@ from prolip.data.sample import BadSampleError
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
 from prolip.data.sources.columns import DamagedFileError
+from prolip.data.views import format_view, parse_view
 from prolip.embeddings.config import EmbedConfig
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.extra_columns import infer_types
@@ -302,4 +303,7 @@ def _takes_image_folder(data: str) -> bool:
 
 def _make_absolute(data: str) -> str:
     """Make a path absolute, so that it is valid in any working directory; a stream or generated data is unchanged."""
+    if (view := parse_view(data)) is not None:
+        kind, seed, path = view
+        return format_view(kind, seed, _make_absolute(path))
     return data if is_stream(data) or is_generated(data) else os.path.abspath(os.path.expanduser(data))

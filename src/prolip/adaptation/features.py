@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from prolip.adapt.config import AdaptConfig
+from prolip.adaptation.config import AdaptConfig
 from prolip.choices import Modality
 from prolip.data.source import Source
-from prolip.data.views import ViewSource
+from prolip.data.views import ViewOf, ViewSource, format_view
 from prolip.embeddings.config import EmbedConfig
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
@@ -29,8 +29,11 @@ from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.model.frozen_tower import FrozenTower
 from prolip.model.prolip import ProLIP
 from prolip.weights.encoders.base import ImageEncoder, TextEncoder
+from prolip.weights.encoders.python_object import PythonEncoder, make_image_encoder, make_text_encoder
 
-log = logging.getLogger("prolip.adapt")
+MAX_VIEWS = 1000
+"""More than the views of a seed, so that no two seeds share a view."""
+log = logging.getLogger("prolip.adaptation")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Encoders:
 
     image: ImageEncoder
     text: TextEncoder
+
+    @classmethod
+    def from_objects(cls, image: PythonEncoder, text: PythonEncoder) -> Encoders:
+        """Encoders that are Python objects, see `PythonEncoder`."""
+        return cls(make_image_encoder(image), make_text_encoder(text))
 
     def get(self, modality: Modality) -> ImageEncoder | TextEncoder:
         """The encoder of a modality."""
@@ -103,10 +111,9 @@ def _make_view(data: str | Source, modality: Modality, view: int, seed: int) -> 
     """Address or source of a view of the data; 0: the data itself."""
     if view == 0:
         return data
-    kind = "part" if modality == "image" else "crops"
-    if not isinstance(data, str):
-        return ViewSource(data, "part" if modality == "image" else "crops", seed * 1000 + view)
-    return f"view:{kind}@{seed * 1000 + view}:{data}"
+    kind: ViewOf = "part" if modality == "image" else "crops"
+    view_seed = MAX_VIEWS * seed + view
+    return format_view(kind, view_seed, data) if isinstance(data, str) else ViewSource(data, kind, view_seed)
 
 
 def _save_feature_model(encoders: Encoders, modality: Modality, folder: Path) -> ProLIP:

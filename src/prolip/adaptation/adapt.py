@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from prolip.adapt.config import AdaptConfig
-from prolip.adapt.features import Encoders, FeatureDatasets, compute_features
-from prolip.adapt.heads import make_initial_model, make_train_config
-from prolip.adapt.pairs import fit_map, split_samples, write_pairs
-from prolip.adapt.sizes import choose_sizes
+from prolip.adaptation.config import AdaptConfig
+from prolip.adaptation.features import Encoders, FeatureDatasets, attach, compute_features
+from prolip.adaptation.heads import make_initial_model, make_train_config
+from prolip.adaptation.pairs import fit_map, split_samples, write_pairs
+from prolip.adaptation.sizes import choose_sizes
 from prolip.configs import takes_config
 from prolip.data.source import Source
 from prolip.files import atomic_write_folder
@@ -18,24 +18,16 @@ from prolip.training.run_folder import MODEL
 from prolip.training.trainer import train
 from prolip.weights.encoders import packaged
 from prolip.weights.encoders.open import (
-    ImageEncoderName,
-    TextEncoderName,
     open_image_encoder,
     open_text_encoder,
 )
 from prolip.weights.load import load
 
-log = logging.getLogger("prolip.adapt")
+log = logging.getLogger("prolip.adaptation")
 
 
 @takes_config(AdaptConfig)
-def adapt(
-    data: str | Path | Source,
-    out: str | Path,
-    config: AdaptConfig,
-    image_encoder: ImageEncoderName | None = None,
-    text_encoder: TextEncoderName | None = None,
-) -> ProLIP:
+def adapt(data: str | Path | Source, out: str | Path, config: AdaptConfig) -> ProLIP:
     """Train heads on the features of frozen encoders, from image-text pairs.
 
     Features are computed once and cached in OUT/features; a run that was stopped resumes there, and in the training.
@@ -44,7 +36,6 @@ def adapt(
         data: Pairs: shards, a table, a folder (docs/data.md); or a source.
         out: Folder for features, training and the model, OUT/model.
         config: How to adapt; or its fields as keywords.
-        image_encoder, text_encoder: Encoders that are Python objects, see `PythonEncoder`; they replace the config's.
 
     Returns:
         The model, with its encoders.
@@ -52,38 +43,43 @@ def adapt(
     Raises:
         ValueError, OSError: Data, encoders or folder can't be used.
     """
+    return adapt_encoders(open_encoders(config), data, out, config)
+
+
+@takes_config(AdaptConfig)
+def adapt_encoders(
+    encoders: Encoders, data: str | Path | Source, out: str | Path, config: AdaptConfig
+) -> ProLIP:
+    """Train heads on encoders that are open already, such as Python objects (`Encoders.from_objects`).
+
+    Args:
+        encoders: The frozen encoders; the config's names are not read.
+        data, out, config: As for `adapt`.
+
+    Returns:
+        The model, with its encoders.
+    """
     folder = Path(out).expanduser()
-    encoders = open_encoders(config, image_encoder, text_encoder)
-    datasets = compute_features(encoders, _resolve(data), folder / "features", config)
+    source = str(data) if isinstance(data, str | Path) else data
+    datasets = compute_features(encoders, source, folder / "features", config)
     _train_heads(encoders, datasets, folder, config)
-    return load_adapted(folder / MODEL, encoders)
+    return attach(ProLIP.from_folder(folder / MODEL), encoders).eval()
 
 
-def open_encoders(
-    config: AdaptConfig,
-    image_encoder: ImageEncoderName | None = None,
-    text_encoder: TextEncoderName | None = None,
-) -> Encoders:
+def open_encoders(config: AdaptConfig) -> Encoders:
     """Open the encoders of a config.
 
     Args:
         config: Their names.
-        image_encoder, text_encoder: Encoders that replace the config's; None: none.
 
     Returns:
         The encoders.
     """
-    image = open_image_encoder(image_encoder or config.image_encoder, load)
-    name = text_encoder or config.text_encoder
+    name = config.text_encoder
     if name is None:
-        is_finished = config.image_encoder not in packaged.IMAGE_ENCODERS and image_encoder is None
-        name = config.image_encoder if is_finished else packaged.MINILM
-    return Encoders(image, open_text_encoder(name, load))
-
-
-def _resolve(data: str | Path | Source) -> str | Source:
-    """A source as it is, a path as text."""
-    return str(data) if isinstance(data, str | Path) else data
+        is_image_alone = config.image_encoder in packaged.IMAGE_ENCODERS
+        name = packaged.MINILM if is_image_alone else config.image_encoder
+    return Encoders(open_image_encoder(config.image_encoder, load), open_text_encoder(name, load))
 
 
 def _train_heads(encoders: Encoders, datasets: FeatureDatasets, folder: Path, config: AdaptConfig) -> None:
@@ -101,18 +97,3 @@ def _train_heads(encoders: Encoders, datasets: FeatureDatasets, folder: Path, co
     run = train(make_train_config(folder, sizes, len(split.train), config), resume=True)
     model = ProLIP.from_folder(run / MODEL)
     atomic_write_folder(folder / MODEL, model.save_pretrained)
-
-
-def load_adapted(folder: Path, encoders: Encoders) -> ProLIP:
-    """Load an adapted model with encoders that are open already.
-
-    Args:
-        folder: Model folder.
-        encoders: Its encoders.
-
-    Returns:
-        The model, in eval mode.
-    """
-    from prolip.adapt.features import attach
-
-    return attach(ProLIP.from_folder(folder), encoders).eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prolip.adapt.config import AdaptConfig
+from prolip.adaptation.config import AdaptConfig
 
 
 @dataclass(frozen=True, kw_only=True)

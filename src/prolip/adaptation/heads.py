@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from prolip.adapt.config import AdaptConfig
-from prolip.adapt.features import Encoders, attach
-from prolip.adapt.sizes import TrainingSizes
+from prolip.adaptation.config import AdaptConfig
+from prolip.adaptation.features import Encoders, attach
+from prolip.adaptation.sizes import TrainingSizes
 from prolip.data.feature_pairs import PREFIX
 from prolip.losses.objective import Objective
 from prolip.model.config import InitConfig, ModelConfig

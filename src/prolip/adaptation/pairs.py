@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.adapt.feature_map import fit_feature_map
-from prolip.adapt.features import FeatureDatasets, iter_features
+from prolip.adaptation.feature_map import fit_feature_map
+from prolip.adaptation.features import FeatureDatasets, iter_features
 from prolip.data.feature_pairs import CAPTIONS, IMAGES, META, OFFSETS, TEXTS, FeaturePairs, write_meta
 from prolip.data.order import permute
 from prolip.data.source import compute_fingerprint
