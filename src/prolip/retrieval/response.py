@@ -21,6 +21,7 @@ from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_conf
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
+from prolip.retrieval.match_messages import describe_match
 from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 
@@ -37,6 +38,7 @@ class SearchResponse:
         target_modality: Modality of the items that were searched.
         hits: The items that were found, best first.
         confidence: How sure the search is of the first of them.
+        match_messages: What the match probabilities mean, and what a limit on them has excluded.
     """
 
     query: str
@@ -44,6 +46,7 @@ class SearchResponse:
     target_modality: Modality
     hits: SearchHits
     confidence: SearchConfidence
+    match_messages: tuple[str, ...] = ()
 
     @property
     def is_cross_modal(self) -> bool:
@@ -62,6 +65,7 @@ class SearchResponse:
             "target_modality": self.target_modality,
             "method": self.hits.method,
             "confidence": asdict(self.confidence) | {"messages": self.confidence.describe()},
+            "match_messages": list(self.match_messages),
             "hits": hits,
         }
         return json.dumps(replace_nonfinite(content), allow_nan=False)
@@ -179,16 +183,22 @@ def search_with_confidence(
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
     config = replace(config, modality=config.modality or _default_modality(database))
     assert config.modality is not None
-    if config.rank_by == "match" and query_modality == config.modality:
+    is_cross_modal = query_modality != config.modality
+    if config.rank_by is None:  # the order that the model was trained for, if it is defined
+        default = database.header.logit_parameters.default_rank_by
+        config = replace(config, rank_by=default if is_cross_modal and config.rerank is None else "csd")
+    if not is_cross_modal and (config.rank_by == "match" or config.has_match_limit):
         raise ValueError(
             f"a match probability needs an image and a text, but query and target are both of modality "
-            f"{query_modality}: use rank_by csd or cosine"
+            f"{query_modality}: use rank_by csd or cosine, without matching and coverage"
         )
     # confidence is defined on the nearest by CSD, however the results themselves are ranked
     nearest_config = replace(
         config,
         k=max(config.k, COMPARED),
-        rank_by="csd" if config.rank_by == "cosine" else config.rank_by,
+        rank_by="csd",
+        matching=None,
+        coverage=None,
         rerank=None,
         candidates=None,
         only_included=False,
@@ -199,10 +209,11 @@ def search_with_confidence(
     else:
         (hits,) = search_gaussians(database, query, config, null=null)
     confidence = compute_confidence(database, query[0], nearest, query_modality)
-    if confidence.match is not None and hits.match is not None and len(hits):
+    if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
-        confidence = replace(confidence, match=float(hits.match[0]))
-    return SearchResponse(name, query_modality, config.modality, hits, confidence)
+        confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)
+    messages = describe_match(hits, config.modality, config) if is_cross_modal else []
+    return SearchResponse(name, query_modality, config.modality, hits, confidence, tuple(messages))
 
 
 def show(response: SearchResponse) -> None:
@@ -229,7 +240,7 @@ def show(response: SearchResponse) -> None:
         table.add_row(str(rank), *row)
     console = make_console()
     console.print(table)
-    for line in response.confidence.describe():
+    for line in [*response.match_messages, *response.confidence.describe()]:
         console.print(line)
 
 
