@@ -281,3 +281,21 @@ def require_seed(seed: int) -> int:
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
     return seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig:
+    """Calibration of match probabilities: see `prolip.evaluation.calibrate`."""
+
+    judgements: Path | None = None
+    """CSV of judgements with the columns key (of an image), caption and score (0 to 1: the fraction of judges who say
+    that it matches). None: an image matches its own captions, and no others."""
+    limit: int | None = 2000
+    """Maximum number of images, evenly spaced over the data; all their pairs are compared. None: all."""
+    seed: int = 0
+    """Seed of the halves that are fitted and tested, and of the caption of each image that sets thresholds."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_seed(self.seed)
+        require_limit(self.limit)

@@ -125,9 +125,7 @@ def _shorten_path(path: str) -> str:
     return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
-def score_items(
-    rows: Any, query: Gaussian, probability: MatchProbability | None, method: str
-) -> SearchHits:
+def score_items(rows: Any, query: Gaussian, probability: MatchProbability | None, method: str) -> SearchHits:
     """Compute the scores of items in float64. The hits are not sorted.
 
     Args:
@@ -154,9 +152,7 @@ def score_items(
         trained_logit = probability.parameters.combine(product, query_trace, item_traces, query.dim).numpy()
         match_logit = probability.calibrate(trained_logit, rows["modality"].to_pylist())
     items = rows.drop_columns([name for name in INTERNAL_COLUMNS if name in rows.column_names])
-    return SearchHits(
-        items, mean, csd, mean @ query_mean / norms, match_logit, None, method, probability
-    )
+    return SearchHits(items, mean, csd, mean @ query_mean / norms, match_logit, None, method, probability)
 
 
 def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:

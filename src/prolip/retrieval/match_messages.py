@@ -24,9 +24,7 @@ def describe_match(hits: SearchHits, modality: Modality, config: SearchConfig) -
     lines = [_describe_calibration(hits.probability, modality)]
     which = "of this database" if not config.is_filtered else "that passes the filter"
     if config.matching is not None and not len(hits):
-        best = (
-            "" if hits.best_match is None else f"; the best has {format_probability(hits.best_match)}"
-        )
+        best = "" if hits.best_match is None else f"; the best has {format_probability(hits.best_match)}"
         lines.append(f"no {modality} {which} matches with a probability of at least {config.matching}{best}")
     elif config.matching is not None and hits.is_complete:
         lines.append(f"no other {modality} {which} matches with a probability of at least {config.matching}")
@@ -39,8 +37,9 @@ def _describe_calibration(probability: MatchProbability | None, modality: Modali
     """Say whether and how the match probabilities of results were calibrated."""
     if probability is None or probability.calibration is None:
         return "match probabilities: not calibrated (prolip calibrate), they are those of a training batch"
-    prior = probability.priors[modality]
-    return f"match probabilities: {probability.calibration.describe()}, prior {prior:.3g}"
+    calibration, prior = probability.calibration, probability.priors[modality]
+    meaning = f"if 1 {modality} in {1 / prior:,.0f} matches" if calibration.labels == "pairs" else "as judged"
+    return f"match probabilities: {calibration.describe()}, {meaning}"
 
 
 def _describe_coverage(hits: SearchHits, modality: Modality, coverage: float) -> str:

@@ -91,7 +91,13 @@ def search_gaussians(
     num_candidates = count if is_reranked else None
     return [
         _select_best(
-            rows, query, score_items(rows, query, probability, description), config, num_candidates, null, limit
+            rows,
+            query,
+            score_items(rows, query, probability, description),
+            config,
+            num_candidates,
+            null,
+            limit,
         )
         for rows, query in zip(tables, queries, strict=True)
     ]
@@ -123,9 +129,7 @@ class _MatchLimit:
         return self.is_match_order and num_passing <= k and num_passing < max(num_fetched, self.count)
 
 
-def _check_match(
-    database: Database, config: SearchConfig, probability: MatchProbability | None
-) -> None:
+def _check_match(database: Database, config: SearchConfig, probability: MatchProbability | None) -> None:
     """Raise a ValueError if the config needs match probabilities, and the database has none."""
     if probability is None and (config.rank_by == "match" or config.has_match_limit):
         advice = "use rank_by csd or cosine, or " if config.rank_by == "match" else ""

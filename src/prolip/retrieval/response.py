@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prolip.choices import Modality
+from prolip.choices import Modality, RankBy
 from prolip.configs import takes_config
 from prolip.embeddings.identity import model_identity
 from prolip.files import replace_nonfinite
@@ -181,17 +181,17 @@ def search_with_confidence(
     database, config = open_database(database), SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
-    config = replace(config, modality=config.modality or _default_modality(database))
-    assert config.modality is not None
-    is_cross_modal = query_modality != config.modality
-    if config.rank_by is None:  # the order that the model was trained for, if it is defined
-        default = database.header.logit_parameters.default_rank_by
-        config = replace(config, rank_by=default if is_cross_modal and config.rerank is None else "csd")
+    modality = config.modality or _default_modality(database)
+    is_cross_modal = query_modality != modality
     if not is_cross_modal and (config.rank_by == "match" or config.has_match_limit):
         raise ValueError(
             f"a match probability needs an image and a text, but query and target are both of modality "
             f"{query_modality}: use rank_by csd or cosine, without matching and coverage"
         )
+    default: RankBy = "csd"
+    if is_cross_modal and config.rerank is None:  # the order that the model was trained for
+        default = database.header.logit_parameters.default_rank_by
+    config = replace(config, modality=modality, rank_by=config.rank_by or default)
     # confidence is defined on the nearest by CSD, however the results themselves are ranked
     nearest_config = replace(
         config,
@@ -212,8 +212,8 @@ def search_with_confidence(
     if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
         confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)
-    messages = describe_match(hits, config.modality, config) if is_cross_modal else []
-    return SearchResponse(name, query_modality, config.modality, hits, confidence, tuple(messages))
+    messages = describe_match(hits, modality, config) if is_cross_modal else []
+    return SearchResponse(name, query_modality, modality, hits, confidence, tuple(messages))
 
 
 def show(response: SearchResponse) -> None:
