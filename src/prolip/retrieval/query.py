@@ -88,14 +88,14 @@ def search_gaussians(
     min_logits = None if probability is None else probability.get_min_logits(config)
     is_match_order = effort is None and (not is_reranked or database.header.gamma is None)
     limit = None if min_logits is None else _MatchLimit(min_logits, count, is_match_order and null is None)
-    num_candidates = count if is_reranked else None
+    considered = count if is_reranked else None
     return [
         _select_best(
             rows,
             query,
             score_items(rows, query, probability, description),
             config,
-            num_candidates,
+            considered,
             null,
             limit,
         )

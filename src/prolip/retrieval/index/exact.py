@@ -116,7 +116,10 @@ def find_best_matches_exact(
         (batch.select(list(columns)) for batch in database.iter_batches(columns, found)), schema=schema
     )
     position_of_row = {row: position for position, row in enumerate(items["row"].to_pylist())}
-    return [items.take([position_of_row[row] for row in rows]) for rows in best[1].tolist()]
+    return [
+        items.take(np.array([position_of_row[row] for row in rows], dtype=np.int64))
+        for rows in best[1].tolist()
+    ]
 
 
 def _match_logits(queries: Gaussian, batch: Any, parameters: LogitParameters) -> Tensor:
