@@ -31,12 +31,16 @@ class ZeroShotConfig:
     """Variance of pooled prompts: average of the variances, or variance of a mean of independent samples."""
     seed: int = 0
     """Seed of the split into the halves that fit and test the calibration."""
+    coverage: float | None = None
+    """Measure conformal sets of classes that hold the true one with this probability. None: they are not measured."""
     limit: int | None = None
     """Maximum number of images, evenly spaced over the data. None: all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
         require_literals(self)
+        if self.coverage is not None and not 0 < self.coverage < 1:
+            raise ValueError(f"coverage must be above 0 and below 1, not {self.coverage!r}")
         require_seed(self.seed)
         require_limit(self.limit)
 
