@@ -107,6 +107,8 @@ class Calibration:
             raise ValueError(f"prior must be between 0 and 1, not {self.prior}")
         if len(self.thresholds) not in (0, NUM_THRESHOLDS):
             raise ValueError(f"thresholds must be {NUM_THRESHOLDS} or none, not {len(self.thresholds)}")
+        if not all(math.isfinite(value) for value in self.thresholds if value is not None):
+            raise ValueError("thresholds must be finite")
 
     def get_prior(self, query_modality: Modality, num_items: int) -> float:
         """The prior of a match of a query with one of the items of a database.
