@@ -22,6 +22,7 @@ from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
 from prolip.retrieval.match_messages import describe_match
+from prolip.retrieval.match_probability import OTHER
 from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 
@@ -186,7 +187,8 @@ def search_with_confidence(
     if not is_cross_modal and (config.rank_by == "match" or config.has_match_limit):
         raise ValueError(
             f"a match probability needs an image and a text, but query and target are both of modality "
-            f"{query_modality}: use rank_by csd or cosine, without matching and coverage"
+            f"{query_modality}: search modality {OTHER[modality]}, or use rank_by csd or cosine without matching and "
+            "coverage"
         )
     default: RankBy = "csd"
     if is_cross_modal and config.rerank is None:  # the order that the model was trained for
