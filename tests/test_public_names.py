@@ -108,7 +108,7 @@ def test_commands():
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
-        "embed", "index", "search", "filter",
+        "embed", "index", "search", "filter", "calibrate",
     }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ ROOMS = {
         "open_embedder", "read_gaussians", "read_mean_traces",
     },
     "evaluation": {
-        "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
+        "BackgroundConfig", "BackgroundResult", "CalibrateConfig", "calibrate", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
         "ImageAmbiguityResult", "Mean", "PromptsConfig", "evaluate_image_ambiguity",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
@@ -168,7 +168,7 @@ ROOMS = {
     },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
-        "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
+        "Calibration", "CaptionPath", "CaptionStep", "Database", "read_calibration", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
         "load_database_model", "open_caption_search", "search", "search_gaussians", "search_with_confidence",
         "traverse", "traverse_images",
     },

@@ -1,6 +1,7 @@
 """Tests of `calibrate`: simulated scorers with known scale and bias, and scenes whose truth is known by meaning."""
 
 import csv
+import itertools
 import math
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def simulate_pairs(num_images, texts_per_image=1, *, separation=4.0, scale=1.0, 
 
 def check_reliability(probabilities, is_match, edges=(0.0, 0.05, 0.15, 0.3, 0.5, 1.0)):
     """In every bin of probability the fraction of matches is the mean probability, within four standard errors."""
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         p, match = (
             values[(probabilities > low) & (probabilities <= high)] for values in (probabilities, is_match)
         )
@@ -56,7 +57,8 @@ def test_calibrated_scorer_stays_as_it_is():
     found = calibration.calibrate_pairs(logits, image_of_text, SUBJECT)
     assert found.scale == pytest.approx(1.0, rel=0.06)
     assert found.errors_after.log_loss == pytest.approx(found.errors_before.log_loss, rel=0.01)
-    assert found.errors_after.ece < 6e-4 and found.errors_before.ece < 6e-4
+    assert found.errors_after.ece < 6e-4
+    assert found.errors_before.ece < 6e-4
 
 
 def test_miscalibrated_scorer_improves_on_the_held_out_half():
@@ -67,7 +69,8 @@ def test_miscalibrated_scorer_improves_on_the_held_out_half():
         (found.shown_before, found.shown_after),
     ):
         assert after.ece < 0.2 * before.ece
-        assert after.brier < before.brier and after.log_loss < before.log_loss
+        assert after.brier < before.brier
+        assert after.log_loss < before.log_loss
 
 
 @pytest.mark.parametrize("num_images", [100, 500, 2000])
@@ -91,7 +94,8 @@ def test_thresholds_have_their_coverage():
     found = calibration.calibrate_pairs(*simulate_pairs(600), SUBJECT)
     for check in found.coverage:
         assert check.measured == pytest.approx(check.coverage, abs=0.08)
-        assert check.num_images == 300 and 0 < check.mean_size < 300
+        assert check.num_images == 300
+        assert 0 < check.mean_size < 300
     assert [check.mean_size for check in found.coverage] == sorted(
         check.mean_size for check in found.coverage
     )
@@ -116,7 +120,8 @@ def test_softmax_model_has_no_probabilities_before():
         identity="0" * 16, data="d", fingerprint="f", has_probability=False
     )
     found = calibration.calibrate_pairs(*simulate_pairs(100), subject)
-    assert found.errors_before is None and found.shown_before is None
+    assert found.errors_before is None
+    assert found.shown_before is None
     assert found.errors_after.ece < 0.01
 
 
@@ -150,7 +155,9 @@ def test_judgements_give_the_expected_score(judges):
     new_logits, votes, _ = simulate_judgements(4000, 1, seed=1)
     check_reliability(found.match_logits(new_logits, found.get_prior("text", 10**6)).sigmoid(), votes)
     assert found.errors_after.ece < 0.5 * found.errors_before.ece
-    assert found.thresholds == () and found.labels == "judgements" and found.num_images == 1000
+    assert found.thresholds == ()
+    assert found.labels == "judgements"
+    assert found.num_images == 1000
 
 
 def test_judgements_of_one_kind_are_refused():
@@ -241,7 +248,7 @@ def test_bad_judgements_are_refused(embedder, source, tmp_path, rows, header, me
 
 
 def test_too_few_images_are_refused(embedder, source):
-    with pytest.raises(ValueError, match="has 12 images with captions: .* at least 20"):
+    with pytest.raises(ValueError, match=r"has 12 images with captions: .* at least 20"):
         calibrate(embedder, source, CalibrateConfig(limit=12))
     with pytest.raises(FileNotFoundError, match="judgements does not exist"):
         calibrate(embedder, source, CalibrateConfig(limit=12, judgements=Path("missing.csv")))

@@ -66,7 +66,8 @@ def test_match_order_of_a_likelihood_model_is_exact(likelihood, k):
     allowed = torch.arange(len(IMAGES)) % 3 != 0
     for hits, row in zip(search_gaussians(likelihood, QUERIES, config), wanted, strict=True):
         values = row[hits.column("index")]
-        assert len(hits) == min(k, 200) and hits.method == "exact"
+        assert len(hits) == min(k, 200)
+        assert hits.method == "exact"
         tolerance = (
             {"rtol": 1e-2, "atol": 1e-2} if likelihood.header.precision == "float16" else {"rtol": 1e-5}
         )
@@ -81,7 +82,8 @@ def test_default_order_is_that_of_the_model(likelihood, ppcl):
     assert by_match.hits.column("index") != by_csd.hits.column("index")
     assert (np.diff(respond(likelihood, "image").hits.csd) >= 0).all(), "no match of two images"
     texts = respond(likelihood, "image", modality="text").hits
-    assert (np.diff(texts.match_logit) <= 0).all() and not (np.diff(texts.csd) >= 0).all()
+    assert (np.diff(texts.match_logit) <= 0).all()
+    assert not (np.diff(texts.csd) >= 0).all()
     assert respond(ppcl).hits.column("index") == respond(ppcl, rank_by="csd").hits.column("index")
     assert (np.diff(search_gaussians(likelihood, QUERIES[:1])[0].csd) >= 0).all(), "modality is not known"
     assert by_match.confidence.equally_good == by_csd.confidence.equally_good
@@ -91,7 +93,7 @@ def test_default_order_is_that_of_the_model(likelihood, ppcl):
 @pytest.mark.parametrize("where", [None, "index < 100"])
 def test_matching_returns_what_matches_and_nothing_else(ppcl, rank_by, where):
     probability = torch.sigmoid(all_logits(ppcl))[: 100 if where else None]
-    limit = float(probability.sort().values[-12]) - 1e-9
+    limit = float(probability.sort().values[-13:-11].mean())
     found = respond(ppcl, matching=limit, rank_by=rank_by, where=where)
     wanted = (probability >= limit).nonzero()[:, 0].tolist()
     assert sorted(found.hits.column("index")) == wanted
@@ -114,7 +116,8 @@ def test_matching_of_a_likelihood_model_and_with_rerank(likelihood):
 def test_nothing_matches(ppcl, capsys):
     best = float(torch.sigmoid(all_logits(ppcl)).max())
     found = respond(ppcl, matching=0.999)
-    assert len(found.hits) == 0 and found.confidence.match is None
+    assert len(found.hits) == 0
+    assert found.confidence.match is None
     (line,) = [line for line in found.match_messages if "matches with" in line]
     assert line == (
         f"no image of this database matches with a probability of at least 0.999; the best has {best:.2g}"
@@ -129,7 +132,7 @@ def test_nothing_matches(ppcl, capsys):
 
 def test_image_queries_match_texts(ppcl):
     probability = torch.sigmoid(all_logits(ppcl, "text"))
-    limit = float(probability.sort().values[-4]) - 1e-9
+    limit = float(probability.sort().values[-5:-3].mean())
     found = respond(ppcl, "image", modality="text", matching=limit)
     assert found.hits.column("index") == probability.argsort(descending=True)[:4].tolist()
     assert "no other text of this database" in found.match_messages[1]
@@ -171,11 +174,13 @@ def test_coverage_returns_the_set_of_the_threshold(calibrated, ppcl):
     logits = all_logits(ppcl)
     wanted = (logits >= -4.0).nonzero()[:, 0].tolist()  # thresholds of make_calibration: -k/10 of k percent
     found = respond(calibrated, coverage=0.4, k=300)
-    assert sorted(found.hits.column("index")) == wanted and 0 < len(wanted) < 300
+    assert sorted(found.hits.column("index")) == wanted
+    assert 0 < len(wanted) < 300
     assert "the set with coverage 0.4" in found.match_messages[1]
     assert "has more than these 1 images" in respond(calibrated, coverage=0.4, k=1).match_messages[1]
     both = respond(calibrated, coverage=0.4, matching=0.1, k=300).hits
-    assert (both.match >= 0.1).all() and set(both.column("index")) <= set(wanted)
+    assert (both.match >= 0.1).all()
+    assert set(both.column("index")) <= set(wanted)
     with pytest.raises(ValueError, match="coverage needs a calibration"):
         respond(ppcl, coverage=0.4)
 
@@ -183,7 +188,7 @@ def test_coverage_returns_the_set_of_the_threshold(calibrated, ppcl):
 def test_softmax_model_needs_a_calibration(tmp_path):
     database = make_database(tmp_path, bias=None)
     for options in ({"matching": 0.5}, {"rank_by": "match"}):
-        with pytest.raises(ValueError, match="softmax and has no match probability: .*prolip calibrate"):
+        with pytest.raises(ValueError, match=r"softmax and has no match probability: .*prolip calibrate"):
             respond(database, **options)
     assert respond(database).match_messages == ()
     make_calibration().write(database.uri)
@@ -230,7 +235,8 @@ def test_commands_calibrate_and_search(tmp_path, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["num_pairs"] == 240
     main([*calibrate, "db"])
     out = capsys.readouterr().out
-    assert "calibrated on 240 pairs" in out and "db/calibration.json" in out.replace("\n", "")
+    assert "calibrated on 240 pairs" in out
+    assert "db/calibration.json" in out.replace("\n", "")
     main(["search", "db", "a red circle", "--matching", "0.9"])
     out = " ".join(capsys.readouterr().out.split())
     assert "calibrated on 240 pairs of scenes:simple, if 1 image in 60 matches" in out

@@ -99,7 +99,7 @@ def test_harder_images_get_larger_sets():
 
 def test_bad_input_is_refused():
     p, labels, entropy = draw_task(10, 3)
-    with pytest.raises(ValueError, match="at least 9 images .* has 5"):
+    with pytest.raises(ValueError, match=r"at least 9 images .* has 5"):
         evaluate_class_sets(p, labels, entropy, 0.9, 0)
     with pytest.raises(ValueError, match="NaN"):
         conformal_quantile(torch.tensor([0.1, math.nan]), 0.5)
