@@ -168,9 +168,9 @@ ROOMS = {
     },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
-        "Calibration", "CaptionPath", "CaptionStep", "Database", "read_calibration", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
-        "load_database_model", "open_caption_search", "search", "search_gaussians", "search_with_confidence",
-        "traverse", "traverse_images",
+        "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse",
+        "TraverseConfig", "load_database_model", "open_caption_search", "read_calibration", "search",
+        "search_gaussians", "search_with_confidence", "traverse", "traverse_images",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {

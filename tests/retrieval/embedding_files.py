@@ -38,8 +38,8 @@ def write_embeddings(
     columns = {name: kind for name, (kind, _) in (extra or {}).items()}
     header = DatasetHeader(
         model="a-model", identity=identity, dim=images.dim, has_uncertainty=True, scale=scale, logit_bias=bias,
-        gamma=gamma, variances=variances, precision=precision, modality=None, data=data, captions=None, image=None, fingerprint=data,
-        part_size=1000, parts=parts, columns=columns,
+        gamma=gamma, variances=variances, precision=precision, modality=None, data=data, captions=None, image=None,
+        fingerprint=data, part_size=1000, parts=parts, columns=columns,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     header.write(folder)
