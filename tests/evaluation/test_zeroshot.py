@@ -379,7 +379,7 @@ def test_conformal_sets_are_measured_if_a_coverage_is_given(task):
     assert "sets of classes with coverage 0.8" in printed(result)
     write(result)
     assert judge(deterministic(task), coverage=0.8).conformal.aps.deciles is None
-    with pytest.raises(ValueError, match="coverage 0.99 needs at least 99 images"):
+    with pytest.raises(ValueError, match=r"coverage 0\.99 needs at least 99 images"):
         judge(task, coverage=0.99)
     with pytest.raises(ValueError, match="above 0 and below 1"):
         ZeroShotConfig(coverage=1.0)
