@@ -78,6 +78,7 @@ CAPABILITIES = [
     "traversal",
     "embed",
     "search",
+    "calibration",
     "filter",
     "scale",
     "uncertainty",
