@@ -79,6 +79,7 @@ CAPABILITIES = [
     "traversal",
     "embed",
     "search",
+    "calibration",
     "filter",
     "scale",
     "uncertainty",

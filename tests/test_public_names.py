@@ -14,6 +14,7 @@ import pytest
 
 import prolip
 from prolip import cli, data, scenes
+from prolip.adaptation import AdaptConfig
 from prolip.embeddings import EmbedConfig
 from prolip.filtering import FilterConfig
 from prolip.retrieval import IndexConfig, SearchConfig
@@ -65,6 +66,7 @@ METHODS = {
 CONFIGURED = {
     "embed": (["model", "data", "out"], EmbedConfig),
     "filter_pairs": (["data", "out"], FilterConfig),
+    "adapt": (["data", "out"], AdaptConfig),
     "index": (["embeddings", "out"], IndexConfig),
     "search": (["database", "query"], SearchConfig),
 }
@@ -109,7 +111,7 @@ def test_commands():
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
         "evaluate judgements",
-        "embed", "index", "search", "filter",
+        "embed", "index", "search", "filter", "calibrate", "adapt",
     }  # fmt: skip
 
 
@@ -136,6 +138,7 @@ def test_names_of_data_and_scenes():
 
 
 ROOMS = {
+    "adaptation": {"AdaptConfig", "Encoders", "adapt_encoders"},
     "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity", "log_match_perplexity"}
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
@@ -158,7 +161,7 @@ ROOMS = {
         "open_embedder", "read_gaussians", "read_mean_traces",
     },
     "evaluation": {
-        "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
+        "BackgroundConfig", "BackgroundResult", "CalibrateConfig", "calibrate", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
         "ImageAmbiguityResult", "JudgementsConfig", "JudgementsResult", "Mean", "PromptsConfig",
         "evaluate_image_ambiguity", "evaluate_judgements",
@@ -171,9 +174,9 @@ ROOMS = {
     },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
-        "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
-        "load_database_model", "open_caption_search", "search", "search_gaussians", "search_with_confidence",
-        "traverse", "traverse_images",
+        "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse",
+        "TraverseConfig", "load_database_model", "open_caption_search", "read_calibration", "search",
+        "search_gaussians", "search_with_confidence", "traverse", "traverse_images",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {

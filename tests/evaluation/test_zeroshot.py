@@ -14,6 +14,7 @@ from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import zeroshot
 from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences
+from prolip.evaluation.metrics.conformal import evaluate_class_sets
 from prolip.evaluation.zeroshot_result import ZeroShotResult
 from prolip.gaussian import Gaussian
 from prolip.measures.match import LogitParameters
@@ -363,3 +364,22 @@ def test_errors_and_nearest_images_are_detected_by_uncertainty(generator):
     pairs = images.uncertainty[differs][:, None] > images.uncertainty[~differs]
     assert found.uncertainty.nearest_image.auroc == pytest.approx(pairs.double().mean().item())
     assert found.uncertainty.nearest_image.num_positive == int(differs.sum())
+
+
+def test_conformal_sets_are_measured_if_a_coverage_is_given(task):
+    images, labels, classes, _ = task
+    assert judge(task).conformal is None
+    result = judge(task, coverage=0.8)
+    conformal = result.conformal
+    p = torch.softmax(20.0 * similarity(images, classes, "csd").double(), 1)
+    expected = evaluate_class_sets(p, labels, images.uncertainty, 0.8, 0)
+    assert conformal == expected
+    assert (conformal.coverage, conformal.n_fit, conformal.n_test) == (0.8, 30, 30)
+    assert conformal.lac.deciles is not None
+    assert "sets of classes with coverage 0.8" in printed(result)
+    write(result)
+    assert judge(deterministic(task), coverage=0.8).conformal.aps.deciles is None
+    with pytest.raises(ValueError, match=r"coverage 0\.99 needs at least 99 images"):
+        judge(task, coverage=0.99)
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        ZeroShotConfig(coverage=1.0)

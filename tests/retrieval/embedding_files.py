@@ -29,15 +29,17 @@ def write_embeddings(
     variances="full",
     precision="float32",
     bias=-4.0,
+    gamma=None,
+    scale=10.0,
     data="images",
 ):
     """Write an embedding data set. extra: name -> (Arrow type, values of the images; texts have null)."""
     texts = images[:0] if texts is None else texts
     columns = {name: kind for name, (kind, _) in (extra or {}).items()}
     header = DatasetHeader(
-        model="a-model", identity=identity, dim=images.dim, has_uncertainty=True, scale=10.0, logit_bias=bias,
-        variances=variances, precision=precision, modality=None, data=data, captions=None, image=None, fingerprint=data,
-        part_size=1000, parts=parts, columns=columns,
+        model="a-model", identity=identity, dim=images.dim, has_uncertainty=True, scale=scale, logit_bias=bias,
+        gamma=gamma, variances=variances, precision=precision, modality=None, data=data, captions=None, image=None,
+        fingerprint=data, part_size=1000, parts=parts, columns=columns,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     header.write(folder)

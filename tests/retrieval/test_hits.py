@@ -12,6 +12,7 @@ from prolip.measures.public import csd, log_containment, log_inclusion
 from prolip.retrieval.hits import log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.vectors import make_query_vectors
+from prolip.retrieval.match_probability import MatchProbability
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 IMAGES, QUERY = make_gaussians(60), make_gaussians(1, seed=2)
@@ -30,7 +31,7 @@ def found(tmp_path_factory):
 
 @pytest.fixture
 def hits(found):
-    return score_items(found, QUERY[0], LogitParameters(10.0, -4.0), "by hand")
+    return score_items(found, QUERY[0], MatchProbability(LogitParameters(10.0, -4.0), None, {}), "by hand")
 
 
 def test_score_items_values(found, hits):

@@ -47,16 +47,18 @@ def respond(database, model):
 
 
 def test_text_query_finds_nearest_images(database, model, respond):
+    """By default by the match of a likelihood model, since that is what it was trained for."""
     source = EmbeddingDataset.open(next(iter(database.origins.values()))["location"]).open_source()
     images = model.embed_images([source.read(index).image for index in range(len(source))])
-    found = respond(k=6)
-    distances = csd_matrix(model.embed_texts("a red circle"), images)[0]
-    assert found.hits.column("index") == distances.argsort()[:6].tolist()
+    found, by_csd = respond(k=6), respond(k=6, rank_by="csd")
+    query = model.embed_texts("a red circle")
+    matches, distances = model.match_probability_matrix(images, query)[:, 0], csd_matrix(query, images)[0]
+    assert found.hits.column("index") == matches.argsort(descending=True)[:6].tolist()
+    assert by_csd.hits.column("index") == distances.argsort()[:6].tolist()
     assert found.target_modality == "image"
     assert found.confidence.compared == COMPARED
-    assert found.confidence.match == pytest.approx(float(model.match_probability(
-        images[distances.argmin()][None], model.embed_texts("a red circle")
-    )[0]), abs=1e-4)  # fmt: skip
+    assert found.confidence.match == pytest.approx(float(matches.max()), abs=1e-4)
+    assert by_csd.confidence.match == pytest.approx(float(matches[distances.argmin()]), abs=1e-4)
 
 
 def test_general_query_has_more_equally_good_results(respond):

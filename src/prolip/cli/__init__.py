@@ -18,6 +18,7 @@ from prolip.cli import evaluate as evaluate_commands
 from prolip.cli import report as report_commands
 from prolip.cli.adapt import adapt
 from prolip.cli.cache import cache
+from prolip.cli.calibrate import calibrate
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed,
     "index": index,
     "search": search,
+    "calibrate": calibrate,
     "filter": filter_,
     "traverse": traverse,
     "report": _report,

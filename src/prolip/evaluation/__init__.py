@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prolip.evaluation.background import BackgroundResult as BackgroundResult
     from prolip.evaluation.background import evaluate_background as evaluate_background
+    from prolip.evaluation.calibration import calibrate as calibrate
     from prolip.evaluation.configs import BackgroundConfig as BackgroundConfig
+    from prolip.evaluation.configs import CalibrateConfig as CalibrateConfig
     from prolip.evaluation.configs import HierarCapsConfig as HierarCapsConfig
     from prolip.evaluation.configs import HierarImgsConfig as HierarImgsConfig
     from prolip.evaluation.configs import ImageAmbiguityConfig as ImageAmbiguityConfig
@@ -51,8 +53,10 @@ else:
         __name__,
         {
             "background": ["BackgroundResult", "evaluate_background"],
+            "calibration": ["calibrate"],
             "configs": [
                 "BackgroundConfig",
+                "CalibrateConfig",
                 "HierarCapsConfig",
                 "HierarImgsConfig",
                 "ImageAmbiguityConfig",

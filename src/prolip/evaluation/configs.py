@@ -32,12 +32,16 @@ class ZeroShotConfig:
     """Variance of pooled prompts: average of the variances, or variance of a mean of independent samples."""
     seed: int = 0
     """Seed of the split into the halves that fit and test the calibration."""
+    coverage: float | None = None
+    """Measure conformal sets of classes that hold the true one with this probability. None: they are not measured."""
     limit: int | None = None
     """Maximum number of images, evenly spaced over the data. None: all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
         require_literals(self)
+        if self.coverage is not None and not 0 < self.coverage < 1:
+            raise ValueError(f"coverage must be above 0 and below 1, not {self.coverage!r}")
         require_seed(self.seed)
         require_limit(self.limit)
 
@@ -329,3 +333,21 @@ def require_seed(seed: int) -> int:
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
     return seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig:
+    """Calibration of match probabilities: see `prolip.evaluation.calibrate`."""
+
+    judgements: Path | None = None
+    """CSV of judgements with the columns key (of an image), caption and score (0 to 1: the fraction of judges who say
+    that it matches). None: an image matches its own captions, and no others."""
+    limit: int | None = 2000
+    """Maximum number of images, evenly spaced over the data; all their pairs are compared. None: all."""
+    seed: int = 0
+    """Seed of the halves that are fitted and tested, and of the caption of each image that sets thresholds."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless all settings are in range."""
+        require_seed(self.seed)
+        require_limit(self.limit)

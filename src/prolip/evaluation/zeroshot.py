@@ -14,6 +14,7 @@ from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, LogitPa
 from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.metrics import accuracy, bins, detection, selective
 from prolip.evaluation.metrics.confidence import Confidence, Confidences
+from prolip.evaluation.metrics.conformal import ConformalMetrics, evaluate_class_sets
 from prolip.evaluation.metrics.recalibration import evaluate_calibration
 from prolip.evaluation.predictions import Predictions, most_confident_errors, write_predictions
 from prolip.evaluation.ranking import resolve_ranking
@@ -160,6 +161,7 @@ def _compute_metrics(
         uncertainty=_compute_uncertainty(images, classes, correct, labels),
         calibration=evaluate_calibration(scores, labels, ranking.logits, config.seed),
         selective=_compute_selective(correct, predictions.confidences),
+        conformal=None if config.coverage is None else _compute_conformal(predictions, images, config),
         ood=None,
     )
 
@@ -179,6 +181,19 @@ def _compute_uncertainty(
         correlation=bins.accuracy_correlations(correct, uncertainty),
         nearest_image=detection.r_auroc(images, labels) if len(images) > 1 else None,
     )
+
+
+def _compute_conformal(
+    predictions: Predictions, images: Gaussian, config: ZeroShotConfig
+) -> ConformalMetrics:
+    """`conformal` of the result, by the softmax with the model's own scale: a fitted one would break the guarantee."""
+    assert config.coverage is not None
+    uncertainty = images.uncertainty.double()
+    probabilities = torch.softmax(predictions.ranking.logits.scale * predictions.scores.double(), 1)
+    return evaluate_class_sets(
+        probabilities, predictions.labels, uncertainty if bool(uncertainty.any()) else None,
+        config.coverage, config.seed,
+    )  # fmt: skip
 
 
 def _compute_selective(correct: Tensor, confidences: Confidences) -> SelectiveMetrics:

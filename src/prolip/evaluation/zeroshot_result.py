@@ -13,6 +13,7 @@ from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.bins import AccuracyBin, AccuracyCorrelations
 from prolip.evaluation.metrics.calibration import CalibrationMetrics, PairCalibration
 from prolip.evaluation.metrics.confidence import Confidence, confidence_labels
+from prolip.evaluation.metrics.conformal import ConformalMetrics
 from prolip.evaluation.metrics.detection import DetectionMetrics
 from prolip.evaluation.metrics.recalibration import Recalibration
 from prolip.evaluation.metrics.selective import RiskCurve
@@ -150,6 +151,8 @@ class ZeroShotResult(Result):
     """Calibration before and after a fit; None for a single image."""
     selective: SelectiveMetrics
     """Selective prediction by three confidences."""
+    conformal: ConformalMetrics | None = None
+    """Conformal sets of classes; None unless the config has a coverage."""
     ood: OODMetrics | None
     """Out-of-distribution detection; None without such images."""
     most_confident_errors: tuple[ConfidentError, ...] = ()
@@ -160,9 +163,11 @@ class ZeroShotResult(Result):
         return confidence_labels(self.logit_bias is not None)
 
     def tables(self) -> list[Table]:
-        """Tables of accuracy, of calibration before and after the fit (if it was evaluated), and of confidences."""
+        """Tables of accuracy, of calibration before and after the fit and of conformal sets (if evaluated), and
+        of confidences."""
         calibration = [] if self.calibration is None else [_make_calibration_table(self.calibration)]
-        return [_make_accuracy_table(self), *calibration, _make_confidence_table(self)]
+        conformal = [] if self.conformal is None else [_make_conformal_table(self.conformal)]
+        return [_make_accuracy_table(self), *calibration, _make_confidence_table(self), *conformal]
 
 
 def _make_accuracy_table(result: ZeroShotResult) -> Table:
@@ -236,6 +241,23 @@ def _make_calibration_table(calibration: Recalibration) -> Table:
         ece = (raw.ece, None if fitted is None else fitted.ece)
         log_loss = (raw.log_loss, None if fitted is None else fitted.log_loss)
         table.add_row(name, *(format_number(value, ".4f") for value in (*ece, *log_loss)))
+    return table
+
+
+def _make_conformal_table(conformal: ConformalMetrics) -> Table:
+    """Table of coverage and sizes of the sets by both scores."""
+    table = make_table(
+        f"sets of classes with coverage {conformal.coverage:g}: thresholds of {conformal.n_fit:,} images, tested on "
+        f"{conformal.n_test:,}",
+        ["score"],
+        ["coverage, %", "mean size", "empty, %", "surest tenth", "least sure tenth"],
+        caption="the last two columns: mean size for the images of least and of largest uncertainty",
+    )
+    for score, sets in conformal.by_score().items():
+        ends = (None, None) if sets.deciles is None else (sets.deciles[0], sets.deciles[-1])
+        sizes = [sets.mean_size, *(None if end is None else end.mean_size for end in ends)]
+        size, *by_end = (format_number(value, ".2f") for value in sizes)
+        table.add_row(score, format_proportion(sets.coverage), size, format_percent(sets.empty), *by_end)
     return table
 
 

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prolip.retrieval.calibration import Calibration as Calibration
+    from prolip.retrieval.calibration import read_calibration as read_calibration
     from prolip.retrieval.config import IndexConfig as IndexConfig
     from prolip.retrieval.config import SearchConfig as SearchConfig
     from prolip.retrieval.config import TraverseConfig as TraverseConfig
@@ -23,6 +25,7 @@ else:
     __getattr__, __dir__, __all__ = export_lazily(
         __name__,
         {
+            "calibration": ["Calibration", "read_calibration"],
             "config": ["IndexConfig", "SearchConfig", "TraverseConfig"],
             "index.database": ["Database"],
             "query": ["search_gaussians"],

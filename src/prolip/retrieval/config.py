@@ -36,9 +36,13 @@ class SearchConfig:
 
     k: int = 20
     """Number of results."""
-    rank_by: RankBy = "csd"
+    rank_by: RankBy | None = None
     """csd: expected squared distance. cosine: of the means. match: by the probability of the loss that
-    the model was trained with."""
+    the model was trained with. None: match for a likelihood model between image and text, else csd."""
+    matching: float | None = None
+    """Show only items that match with at least this probability, perhaps none. Calibrate it: prolip calibrate."""
+    coverage: float | None = None
+    """Show only the set of items that holds the query's own with this probability. Needs prolip calibrate."""
     where: str | None = None
     """SQL condition on the columns of the database, such as "uncertainty < 0.4 AND caption LIKE '%star%'"."""
     modality: Modality | None = None
@@ -70,6 +74,9 @@ class SearchConfig:
         require_positive_int(self.k, "k", maximum=MAX_RESULTS)
         if self.max_uncertainty is not None:
             require_fraction(self.max_uncertainty, "max_uncertainty", exclude_zero=True)
+        for name, value in (("matching", self.matching), ("coverage", self.coverage)):
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} must be above 0 and below 1, not {value!r}")
         if self.rerank is not None and self.rank_by == "cosine":
             raise ValueError(
                 f"rank_by cosine and rerank {self.rerank} exclude each other: leave out one of them"
@@ -83,6 +90,11 @@ class SearchConfig:
     def is_filtered(self) -> bool:
         """Whether the user excludes rows."""
         return self.where is not None or self.max_uncertainty is not None
+
+    @property
+    def has_match_limit(self) -> bool:
+        """Whether results must have a least match probability."""
+        return self.matching is not None or self.coverage is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import torch
 
 from prolip.embeddings.schema import column_to_tensor
 from prolip.gaussian import Gaussian
-from prolip.measures.match import LogitParameters
 from prolip.measures.public import log_containment, log_inclusion
 from prolip.retrieval.index.vectors import extract_means
+from prolip.retrieval.match_probability import MatchProbability
 
 INTERNAL_COLUMNS = ("vector", "log_var", "digest", "query_index", "_distance")
 """Columns of a search in a database that `SearchHits.items` doesn't have."""
@@ -28,10 +28,15 @@ class SearchHits:
         mean: float64 (n, D).
         csd: float64 (n,): closed-form sampled distance to the query.
         cosine: float64 (n,): cosine of the means of item and query.
-        match_logit: float64 (n,): logit of the probability that an image and a text match; None: the model has none.
+        match_logit: float64 (n,): logit of the probability that an image and a text match, calibrated if `probability`
+            has a calibration; None: the model has none.
         inclusion: float64 (n,): log inclusion, or log containment, of the item in the query, by the measure
             that `rerank` of the search named; None: there was no rerank.
         method: How the items were found, for messages.
+        probability: How pairs got their match probability; None: the model has none.
+        best_match: Largest match probability that was found, of a result or of an item that a limit excluded; None:
+            there was no item, or the search had no limit.
+        is_complete: Whether the search had a limit, and these are certainly all items of the database that pass it.
     """
 
     items: Any
@@ -41,6 +46,9 @@ class SearchHits:
     match_logit: np.ndarray | None
     inclusion: np.ndarray | None
     method: str
+    probability: MatchProbability | None = None
+    best_match: float | None = None
+    is_complete: bool = False
 
     def __len__(self) -> int:
         return len(self.csd)
@@ -117,15 +125,13 @@ def _shorten_path(path: str) -> str:
     return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
-def score_items(
-    rows: Any, query: Gaussian, logit_parameters: LogitParameters | None, method: str
-) -> SearchHits:
+def score_items(rows: Any, query: Gaussian, probability: MatchProbability | None, method: str) -> SearchHits:
     """Compute the scores of items in float64. The hits are not sorted.
 
     Args:
         rows: A pyarrow table of n items, from `Database.find_nearest`.
         query: (D,).
-        logit_parameters: Parameters of the match probability; None: the model has none.
+        probability: How pairs get their match probability; None: the model has none.
         method: How the items were found, for messages.
 
     Returns:
@@ -138,14 +144,15 @@ def score_items(
     # |item| |query|; at least tiny, so that a zero mean has cosine 0
     norms = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
     match_logit = None
-    if logit_parameters is not None:
+    if probability is not None:
         # of stored means, whose lengths may be rounded, CSD gives what the product of unit means would
         product = torch.from_numpy(1 - (csd - trace_sums) / 2)
         query_trace = query.log_var.double().exp().sum()
         item_traces = torch.from_numpy(rows["uncertainty"].to_numpy().astype(np.float64))
-        match_logit = logit_parameters.combine(product, query_trace, item_traces, query.dim).numpy()
+        trained_logit = probability.parameters.combine(product, query_trace, item_traces, query.dim).numpy()
+        match_logit = probability.calibrate(trained_logit, rows["modality"].to_pylist())
     items = rows.drop_columns([name for name in INTERNAL_COLUMNS if name in rows.column_names])
-    return SearchHits(items, mean, csd, mean @ query_mean / norms, match_logit, None, method)
+    return SearchHits(items, mean, csd, mean @ query_mean / norms, match_logit, None, method, probability)
 
 
 def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prolip.choices import Modality
 from prolip.gaussian import Gaussian, check_gaussian
-from prolip.measures.match import LogitParameters
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.database import Database, Distance, open_database
-from prolip.retrieval.index.exact import ROUNDING, find_nearest_exact, split_by_query
+from prolip.retrieval.index.exact import (
+    ROUNDING,
+    find_best_matches_exact,
+    find_nearest_exact,
+    split_by_query,
+)
 from prolip.retrieval.index.quantiles import value_at_fraction
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
 from prolip.retrieval.index.vectors import make_query_vectors
+from prolip.retrieval.match_probability import MatchProbability, get_match_probability
 
 MIN_INDEXED_FRACTION = 0.05
 """If a smaller fraction of the rows passes a filter, all of them are compared: an index misses many of them, and takes
@@ -36,13 +42,15 @@ def search_gaussians(
 ) -> list[SearchHits]:
     """Find the k best items for each query, compared in float64.
 
-    With an index, csd and match take what the index finds at the database's effort, and cosine sorts the candidates
-    that are nearest by CSD. `SearchHits.method` describes what was done.
+    With an index, csd (and match, if it has the order of CSD) takes what the index finds at the database's effort;
+    cosine, and the match of a likelihood model, sort the candidates that are nearest by CSD. `SearchHits.method`
+    describes what was done.
 
     Args:
         database: What `prolip index` wrote, or its location.
         queries: (Q, D), of the database's model.
-        config: What to search for. Without a modality both are searched; model and device are not used.
+        config: What to search for. Without a modality both are searched; without rank_by the order is that of CSD,
+            since the modality of the queries is not known; the device is not used.
         null: (1, D), the embedding of "", which includes everything a little. If it is given, only those candidates
             are results that the query includes more than null does, by log inclusion.
 
@@ -56,44 +64,79 @@ def search_gaussians(
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
     condition = _make_condition(database, config)
+    probability = get_match_probability(database, config.model)
+    _check_match(database, config, probability)
     effort, description = _choose_effort(database, config, condition)
     needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
-    is_reranked = needs_variances or _is_ranked_by_other_than_csd(database, config, effort)
+    is_reranked = needs_variances or _is_candidate_search(database, config, effort)
     num_candidates = config.candidates or max(200, 10 * config.k)
-    count = num_candidates if is_reranked else config.k
-    distance: Distance = "dot" if config.rank_by == "cosine" and not is_reranked else "l2"
+    count = num_candidates if is_reranked else config.k + (1 if config.has_match_limit else 0)
     columns = [name for name in database.columns if name != "log_var" or needs_variances]
-    vectors = make_query_vectors(queries.mean.float().numpy())
-    tables = _fetch_nearest(database, vectors, count, distance, columns, condition, effort)
+    if not is_reranked and config.rank_by == "match" and database.header.gamma is not None:
+        parameters = database.header.logit_parameters
+        tables = find_best_matches_exact(
+            database, queries, count, parameters, columns=columns, where=condition
+        )
+    else:
+        distance: Distance = "dot" if config.rank_by == "cosine" and not is_reranked else "l2"
+        vectors = make_query_vectors(queries.mean.float().numpy())
+        tables = _fetch_nearest(database, vectors, count, distance, columns, condition, effort)
     if is_reranked:
         filter_note = "" if null is None else "those that the query includes, "
-        sorted_by = config.rerank or config.rank_by
+        sorted_by = config.rerank or config.rank_by or "csd"
         description = f"the {count} nearest by CSD ({description}), {filter_note}sorted by {sorted_by}"
-    parameters = get_logit_parameters(database)
+    min_logits = None if probability is None else probability.get_min_logits(config)
+    is_match_order = effort is None and (not is_reranked or database.header.gamma is None)
+    limit = None if min_logits is None else _MatchLimit(min_logits, count, is_match_order and null is None)
+    considered = count if is_reranked else None
     return [
         _select_best(
             rows,
             query,
-            score_items(rows, query, parameters, description),
+            score_items(rows, query, probability, description),
             config,
-            count if is_reranked else None,
+            considered,
             null,
+            limit,
         )
         for rows, query in zip(tables, queries, strict=True)
     ]
 
 
-def get_logit_parameters(database: Database) -> LogitParameters | None:
-    """Read the parameters of the match probability.
+@dataclass(frozen=True)
+class _MatchLimit:
+    """A limit on the match probability of results.
 
-    Args:
-        database: Whose header has them.
-
-    Returns:
-        What turns a pair into a logit; None if the model has none.
+    Attributes:
+        min_logits: The least logit of an item, by its modality.
+        count: Items that were requested for each query.
+        is_match_order: Whether these certainly are the items with the largest match probability.
     """
-    header = database.header
-    return None if header.logit_bias is None else header.logit_parameters
+
+    min_logits: dict[Modality, float]
+    count: int
+    is_match_order: bool
+
+    def select(self, hits: SearchHits) -> np.ndarray:
+        """Which of n hits pass: bool (n,)."""
+        assert hits.match_logit is not None
+        limits = np.array([self.min_logits[name] for name in hits.column("modality")])
+        is_passing: np.ndarray = hits.match_logit >= limits
+        return is_passing
+
+    def is_complete(self, num_fetched: int, num_passing: int, k: int) -> bool:
+        """Whether all items of the database that pass were fetched, and not more than k."""
+        return self.is_match_order and num_passing <= k and num_passing < max(num_fetched, self.count)
+
+
+def _check_match(database: Database, config: SearchConfig, probability: MatchProbability | None) -> None:
+    """Raise a ValueError if the config needs match probabilities, and the database has none."""
+    if probability is None and (config.rank_by == "match" or config.has_match_limit):
+        advice = "use rank_by csd or cosine, or " if config.rank_by == "match" else ""
+        raise ValueError(
+            f"{database.header.model} was trained with a softmax and has no match probability: {advice}run "
+            f"`prolip calibrate PAIRS --model MODEL --out {database.uri}`"
+        )
 
 
 def _make_condition(database: Database, config: SearchConfig) -> str | None:
@@ -203,6 +246,7 @@ def _select_best(
     config: SearchConfig,
     num_candidates: int | None,
     null: Gaussian | None,
+    limit: _MatchLimit | None,
 ) -> SearchHits:
     """Select and sort the k best of the items that were fetched for one query.
 
@@ -213,6 +257,7 @@ def _select_best(
         config: What to search for.
         num_candidates: Only this many items, the nearest by CSD, are considered; None: all.
         null: As in `search`.
+        limit: On the match probability; None: no limit.
 
     Returns:
         At most k hits, best first; with inclusion if the config has a rerank.
@@ -230,17 +275,26 @@ def _select_best(
         if config.rerank is not None:
             inclusion = log_inclusion_in_query(query, items, config.rerank)
             hits, sort_key = replace(hits, inclusion=inclusion), -inclusion
+    if limit is not None:
+        is_passing = limit.select(hits)
+        hits = replace(
+            hits,
+            best_match=None if hits.match is None or not len(hits) else float(hits.match.max()),
+            is_complete=limit.is_complete(len(hits), int(is_passing.sum()), config.k),
+        )
+        is_selected &= is_passing
     order = hits.argsort(sort_key)
     return hits.take(order[is_selected[order]][: config.k])
 
 
-def _is_ranked_by_other_than_csd(
-    database: Database, config: SearchConfig, effort: SearchEffort | None
-) -> bool:
-    """Whether candidates by CSD must be sorted anew: by cosine with an index, or by the match of a likelihood model."""
+def _is_candidate_search(database: Database, config: SearchConfig, effort: SearchEffort | None) -> bool:
+    """Whether the nearest by CSD are only candidates, which are sorted by something else or may not match."""
+    is_likelihood = database.header.gamma is not None
     if config.rank_by == "match":
-        return database.header.gamma is not None
-    return config.rank_by == "cosine" and effort is not None
+        return is_likelihood and effort is not None
+    if config.rank_by == "cosine":
+        return effort is not None or config.has_match_limit
+    return is_likelihood and config.has_match_limit
 
 
 def _get_sort_key(hits: SearchHits, config: SearchConfig) -> np.ndarray:
@@ -259,16 +313,12 @@ def _check_inputs(database: Database, queries: Gaussian, config: SearchConfig, n
         raise ValueError(
             f"queries must be (Q, {header.dim}) as the items of {database.uri}, not {tuple(queries.shape)}"
         )
-    if config.rank_by == "match" and get_logit_parameters(database) is None:
-        raise ValueError(
-            f"{header.model} was trained with a softmax and has no match probability: use rank_by csd or cosine"
-        )
     if config.only_included and null is None:
         raise ValueError('only_included needs null, the embedding of ""')
     if null is not None and check_gaussian(null, "null").shape != (1, header.dim):
         raise ValueError(f"null must be one embedding, (1, {header.dim}), not {tuple(null.shape)}")
     needs_variances = config.rerank is not None or null is not None
-    if config.candidates is not None and not needs_variances and config.rank_by == "csd":
+    if config.candidates is not None and not needs_variances and config.rank_by in (None, "csd"):
         raise ValueError(
             "candidates has no effect without rerank, only_included (in Python: null) or rank_by cosine: leave out "
             "candidates, or add one of these"

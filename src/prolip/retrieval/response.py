@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prolip.choices import Modality
+from prolip.choices import Modality, RankBy
 from prolip.configs import takes_config
 from prolip.embeddings.identity import model_identity
 from prolip.files import replace_nonfinite
@@ -21,6 +21,8 @@ from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_conf
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
+from prolip.retrieval.match_messages import describe_match
+from prolip.retrieval.match_probability import OTHER
 from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 
@@ -37,6 +39,7 @@ class SearchResponse:
         target_modality: Modality of the items that were searched.
         hits: The items that were found, best first.
         confidence: How sure the search is of the first of them.
+        match_messages: What the match probabilities mean, and what a limit on them has excluded.
     """
 
     query: str
@@ -44,6 +47,7 @@ class SearchResponse:
     target_modality: Modality
     hits: SearchHits
     confidence: SearchConfidence
+    match_messages: tuple[str, ...] = ()
 
     @property
     def is_cross_modal(self) -> bool:
@@ -62,6 +66,7 @@ class SearchResponse:
             "target_modality": self.target_modality,
             "method": self.hits.method,
             "confidence": asdict(self.confidence) | {"messages": self.confidence.describe()},
+            "match_messages": list(self.match_messages),
             "hits": hits,
         }
         return json.dumps(replace_nonfinite(content), allow_nan=False)
@@ -177,18 +182,25 @@ def search_with_confidence(
     database, config = open_database(database), SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
-    config = replace(config, modality=config.modality or _default_modality(database))
-    assert config.modality is not None
-    if config.rank_by == "match" and query_modality == config.modality:
+    modality = config.modality or _default_modality(database)
+    is_cross_modal = query_modality != modality
+    if not is_cross_modal and (config.rank_by == "match" or config.has_match_limit):
         raise ValueError(
             f"a match probability needs an image and a text, but query and target are both of modality "
-            f"{query_modality}: use rank_by csd or cosine"
+            f"{query_modality}: search modality {OTHER[modality]}, or use rank_by csd or cosine without matching and "
+            "coverage"
         )
+    default: RankBy = "csd"
+    if is_cross_modal and config.rerank is None:  # the order that the model was trained for
+        default = database.header.logit_parameters.default_rank_by
+    config = replace(config, modality=modality, rank_by=config.rank_by or default)
     # confidence is defined on the nearest by CSD, however the results themselves are ranked
     nearest_config = replace(
         config,
         k=max(config.k, COMPARED),
-        rank_by="csd" if config.rank_by == "cosine" else config.rank_by,
+        rank_by="csd",
+        matching=None,
+        coverage=None,
         rerank=None,
         candidates=None,
         only_included=False,
@@ -199,10 +211,11 @@ def search_with_confidence(
     else:
         (hits,) = search_gaussians(database, query, config, null=null)
     confidence = compute_confidence(database, query[0], nearest, query_modality)
-    if confidence.match is not None and hits.match is not None and len(hits):
+    if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
-        confidence = replace(confidence, match=float(hits.match[0]))
-    return SearchResponse(name, query_modality, config.modality, hits, confidence)
+        confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)
+    messages = describe_match(hits, modality, config) if is_cross_modal else []
+    return SearchResponse(name, query_modality, modality, hits, confidence, tuple(messages))
 
 
 def show(response: SearchResponse) -> None:
@@ -229,7 +242,7 @@ def show(response: SearchResponse) -> None:
         table.add_row(str(rank), *row)
     console = make_console()
     console.print(table)
-    for line in response.confidence.describe():
+    for line in [*response.match_messages, *response.confidence.describe()]:
         console.print(line)
 
 

@@ -29,6 +29,7 @@ from prolip.embeddings import schema
 from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.extras import import_extra
+from prolip.retrieval.calibration import Calibration, read_calibration
 from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_version_mismatch
 from prolip.retrieval.index.sql import is_self_contained, join_conditions
 from prolip.retrieval.index.vectors import vector_size
@@ -316,6 +317,15 @@ class Database:
         """The settings that were stored last; the defaults if there are none."""
         rows = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
         return IndexSettings.from_json(rows[0], self.uri) if rows else IndexSettings()
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration in the database's folder, of the model of its items; None: there is none.
+
+        Raises:
+            ValueError: It is damaged, or of another model.
+        """
+        return read_calibration(self.uri, self.header.identity)
 
     def save_settings(self, settings: IndexSettings) -> None:
         """Store settings, in place of those before.

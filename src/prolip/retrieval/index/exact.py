@@ -12,9 +12,18 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from prolip.embeddings.schema import column_to_tensor
+from prolip.extras import import_extra
+from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
+from prolip.measures.nearest import stable_topk
 from prolip.retrieval.index.database import Database, Distance
 
+QUERY_BLOCK = 64
+"""Queries whose logits with a batch of items are computed at a time; they take a dozen intermediate values per pair."""
 MARGIN = 16
 """Items that are fetched beyond k at first; four times as many whenever that is not enough."""
 MAX_MARGIN = 4096
@@ -64,6 +73,69 @@ def find_nearest_exact(
         )
         margin = min(4 * margin, MAX_MARGIN)
     return tables
+
+
+def find_best_matches_exact(
+    database: Database,
+    queries: Gaussian,
+    k: int,
+    parameters: LogitParameters,
+    *,
+    columns: Sequence[str],
+    where: str | None = None,
+) -> list[Any]:
+    """Find the k items of each query with the largest logits of a match, by comparing all items in float64.
+
+    The logit of a likelihood model is no distance, so that LanceDB can't rank by it. Reads the vectors of all items
+    once, as an exact search by CSD does.
+
+    Args:
+        database: The database.
+        queries: (Q, D).
+        k: Items per query.
+        parameters: What turns a pair into a logit.
+        columns: Columns to return.
+        where: SQL; only rows that pass are searched. None: all.
+
+    Returns:
+        For each query a pyarrow table of k items, and `MARGIN` more, if there are as many. They are not sorted.
+    """
+    best = torch.empty(len(queries), 0).double(), torch.empty(len(queries), 0, dtype=torch.int64)
+    for batch in database.iter_batches(["row", "vector", "uncertainty"], where):
+        if len(batch):
+            logits = _match_logits(queries, batch, parameters)
+            rows = torch.tensor(batch["row"].to_pylist()).expand(len(queries), -1)
+            logits, rows = torch.cat([best[0], logits], 1), torch.cat([best[1], rows], 1)
+            logits, positions = stable_topk(logits, k + MARGIN)
+            best = logits, rows.gather(1, positions)
+    numbers = best[1].unique().tolist()
+    found = f"row IN ({', '.join(map(str, numbers))})" if numbers else "false"
+    arrow = import_extra("pyarrow", "search")
+    schema = arrow.schema([database.items.schema.field(name) for name in columns])
+    items = arrow.Table.from_batches(
+        (batch.select(list(columns)) for batch in database.iter_batches(columns, found)), schema=schema
+    )
+    position_of_row = {row: position for position, row in enumerate(items["row"].to_pylist())}
+    return [
+        items.take(np.array([position_of_row[row] for row in rows], dtype=np.int64))
+        for rows in best[1].tolist()
+    ]
+
+
+def _match_logits(queries: Gaussian, batch: Any, parameters: LogitParameters) -> Tensor:
+    """Logits of a match of Q queries and the n items of a record batch, float64 (Q, n), as `score_items` has them."""
+    items = import_extra("pyarrow", "search").Table.from_batches([batch])
+    mean = column_to_tensor(items["vector"])[:, : queries.dim].double()
+    traces = torch.from_numpy(items["uncertainty"].to_numpy().astype(np.float64))
+    blocks = []
+    for first in range(0, len(queries), QUERY_BLOCK):
+        z = queries[first : first + QUERY_BLOCK].to(torch.float64)
+        # 1 - |a - b|^2 / 2, because the lengths of stored means may be rounded
+        offsets = 1.0 - 0.5 * (z.mean.square().sum(1)[:, None] + mean.square().sum(1))
+        blocks.append(
+            parameters.combine(z.mean @ mean.mT + offsets, z.uncertainty[:, None], traces, queries.dim)
+        )
+    return torch.cat(blocks)
 
 
 def split_by_query(rows: Any, num_queries: int) -> list[Any]:
