@@ -44,6 +44,8 @@ NAMES = {
     "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "perplexity": "(items: 'Gaussian', pool: 'Pool', logits: 'float | LogitParameters | None' = None, *, "
+    "k: 'float' = 1.0, exclude: 'Tensor | None' = None, modality: 'Modality | None' = None) -> 'Tensor'",
     "train": "(config: 'TrainConfig | str | PathLike[str]', overrides: 'Mapping[str, object] | None' = None, *, "
     "resume: 'bool' = False, **values: 'object') -> 'Path'",
 }
@@ -135,7 +137,7 @@ def test_names_of_data_and_scenes():
 
 
 ROOMS = {
-    "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity", "log_match_perplexity"}
+    "measures": {"find_nearest", "similarity", "log_perplexity"}
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
@@ -168,9 +170,9 @@ ROOMS = {
     },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
-        "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse", "TraverseConfig",
-        "load_database_model", "open_caption_search", "search", "search_gaussians", "search_with_confidence",
-        "traverse", "traverse_images",
+        "CaptionPath", "CaptionStep", "Database", "IndexConfig", "PerplexityEstimate", "SearchConfig", "SearchResponse",
+        "TraverseConfig", "estimate_perplexity", "load_database_model", "open_caption_search", "search",
+        "search_gaussians", "search_with_confidence", "traverse", "traverse_images",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from prolip.choices import Modality
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.match import LogitParameters
 from prolip.retrieval.config import SearchConfig
@@ -55,8 +56,8 @@ def search_gaussians(
     database, config = open_database(database), SearchConfig() if config is None else config
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
-    condition = _make_condition(database, config)
-    effort, description = _choose_effort(database, config, condition)
+    condition = make_condition(database, config)
+    effort, description = choose_effort(database, config, condition)
     needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
     is_reranked = needs_variances or _is_ranked_by_other_than_csd(database, config, effort)
     num_candidates = config.candidates or max(200, 10 * config.k)
@@ -96,8 +97,32 @@ def get_logit_parameters(database: Database) -> LogitParameters | None:
     return None if header.logit_bias is None else header.logit_parameters
 
 
-def _make_condition(database: Database, config: SearchConfig) -> str | None:
-    """Make the SQL for all filters of the config together; None: there is none. A ValueError if one is invalid."""
+def get_default_modality(database: Database) -> Modality:
+    """Choose the modality to search.
+
+    Args:
+        database: The database.
+
+    Returns:
+        image if the database has any image, else text.
+    """
+    image_batches = database.iter_batches(["row"], "modality = 'image'")
+    return "image" if any(len(batch) for batch in image_batches) else "text"
+
+
+def make_condition(database: Database, config: SearchConfig) -> str | None:
+    """Make the SQL for all filters of a config together.
+
+    Args:
+        database: The database.
+        config: What to search for.
+
+    Returns:
+        The condition; None: there is no filter.
+
+    Raises:
+        ValueError: A filter is invalid.
+    """
     if config.where is not None:
         database.check_filter(config.where)
     modality = None if config.modality is None else f"modality = {quote_text(config.modality)}"
@@ -128,7 +153,7 @@ def _make_uncertainty_condition(database: Database, max_uncertainty: float | Non
     )
 
 
-def _choose_effort(
+def choose_effort(
     database: Database, config: SearchConfig, condition: str | None
 ) -> tuple[SearchEffort | None, str]:
     """Choose how hard to search, and describe it with the recall that was measured.
