@@ -160,7 +160,8 @@ ROOMS = {
     "evaluation": {
         "BackgroundConfig", "BackgroundResult", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
-        "ImageAmbiguityResult", "Mean", "PromptsConfig", "evaluate_image_ambiguity",
+        "ImageAmbiguityResult", "Mean", "PerplexityResult", "PromptsConfig", "evaluate_image_ambiguity",
+        "evaluate_perplexity",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
         "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",

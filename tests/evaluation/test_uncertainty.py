@@ -224,7 +224,7 @@ def test_one_image_with_one_caption(draw):
     assert result.regression.own_image.fit is None
     assert result.ambiguity is result.by_level is None
     assert len(result.plane.images) == 1
-    assert len(result.tables()) == 3
+    assert len(result.tables()) == 4
 
 
 def test_deterministic_models_are_rejected_first(draw, pairs):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from prolip.evaluation.hierarimgs import evaluate_hierarimgs as evaluate_hierarimgs
     from prolip.evaluation.image_ambiguity import evaluate_image_ambiguity as evaluate_image_ambiguity
     from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult as ImageAmbiguityResult
+    from prolip.evaluation.pool_perplexity import PerplexityResult as PerplexityResult
+    from prolip.evaluation.pool_perplexity import evaluate_perplexity as evaluate_perplexity
     from prolip.evaluation.prompts import PromptsResult as PromptsResult
     from prolip.evaluation.prompts import compare_strategies as compare_strategies
     from prolip.evaluation.prompts import evaluate_prompts as evaluate_prompts
@@ -64,6 +66,7 @@ else:
             "hierarimgs": ["HierarImgsResult", "evaluate_hierarimgs"],
             "image_ambiguity": ["evaluate_image_ambiguity"],
             "image_ambiguity_result": ["ImageAmbiguityResult"],
+            "pool_perplexity": ["PerplexityResult", "evaluate_perplexity"],
             "prompts": ["PromptsResult", "compare_strategies", "evaluate_prompts"],
             "result": ["Mean", "Proportion", "Result", "read_results"],
             "retrieval": ["RetrievalResult", "evaluate_retrieval", "image_text_recall"],

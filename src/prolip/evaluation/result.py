@@ -30,6 +30,7 @@ RESULT_TYPES: dict[str, str] = {
     "hierarcaps": "prolip.evaluation.hierarcaps:HierarCapsResult",
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
     "image-ambiguity": "prolip.evaluation.image_ambiguity_result:ImageAmbiguityResult",
+    "perplexity": "prolip.evaluation.pool_perplexity:PerplexityResult",
     "prompts": "prolip.evaluation.prompts:PromptsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
     "suite": "prolip.evaluation.suite.table:SuiteResult",
