@@ -78,6 +78,7 @@ CAPABILITIES = [
     "traversal",
     "embed",
     "search",
+    "perplexity",
     "filter",
     "scale",
     "uncertainty",
