@@ -80,11 +80,11 @@ class DifficultyReport:
         )
         for name, one in (("texts over images", self.texts), ("images over texts", self.images)):
             for score in one.scores:
-                tenths = [
+                deciles = [
                     MISSING if tenth is None else format_percent(tenth.value)
                     for tenth in (score.surest, score.least_sure)
                 ]
-                table.add_row(name, LABELS[score.name], format_number(score.spearman, ".3f"), *tenths)
+                table.add_row(name, LABELS[score.name], format_number(score.spearman, ".3f"), *deciles)
         return table
 
 
