@@ -47,7 +47,7 @@ class PerplexityEstimate:
 
     Attributes:
         value: exp of the entropy of the softmax of the query's logits over the items: the effective number that fit.
-        low, high: Ends of an interval that holds the exact value in about 95 % of the cases; both are `value` if it is
+        low, high: Ends of an interval that should hold the exact value in 95 % of the cases; both are `value` if it is
             exact.
         num_items: Number of items that were searched.
         is_exact: Whether every item was compared.
@@ -147,7 +147,9 @@ def estimate_perplexity(
             for value in values
         ]
     vectors = make_query_vectors(queries.mean.float().numpy())
-    found = database.find_nearest(vectors, NEAREST, columns=ITEM_COLUMNS, where=condition, effort=effort)
+    # what the index finds needs no refining: any items may be the exact ones, and refining reads many times as many
+    quick = replace(effort, refine=1)
+    found = database.find_nearest(vectors, NEAREST, columns=ITEM_COLUMNS, where=condition, effort=quick)
     rows = draw_rows(database, condition, SAMPLED, seed)
     drawn = read_rows(database, rows, ITEM_COLUMNS)
     return [
