@@ -202,6 +202,28 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
+def fitting(
+    model: str = "scenes-tiny",
+    images: int = 3000,
+    captions: int = 400,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Compare counts of fitting images on scenes with the number of images that a caption is true of; and bounds.
+
+    Example: python -m benchmarks fitting --images 20000
+
+    Args:
+        model: Model that embeds the scenes.
+        images: Scenes in the database.
+        captions: Distinct captions of other scenes.
+        as_json: Print JSON instead of tables.
+    """
+    from benchmarks import fitting as bench
+
+    result = bench.run(model=model, images=images, captions=captions)
+    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+
+
 def traverse(
     scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
@@ -279,6 +301,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "checkpoints": checkpoints,
     "evaluate": evaluate,
     "search": search,
+    "fitting": fitting,
     "traverse": traverse,
     "traverse-anchors": traverse_anchors,
     "scale": scale,

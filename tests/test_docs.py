@@ -80,6 +80,7 @@ CAPABILITIES = [
     "embed",
     "search",
     "calibration",
+    "perplexity",
     "filter",
     "scale",
     "uncertainty",

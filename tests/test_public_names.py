@@ -45,6 +45,8 @@ NAMES = {
     "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "perplexity": "(items: 'Gaussian', pool: 'Pool', logits: 'float | LogitParameters | None' = None, *, "
+    "k: 'float' = 1.0, exclude: 'Tensor | None' = None, modality: 'Modality | None' = None) -> 'Tensor'",
     "train": "(config: 'TrainConfig | str | PathLike[str]', overrides: 'Mapping[str, object] | None' = None, *, "
     "resume: 'bool' = False, **values: 'object') -> 'Path'",
 }
@@ -139,7 +141,7 @@ def test_names_of_data_and_scenes():
 
 ROOMS = {
     "adaptation": {"AdaptConfig", "Encoders", "adapt_encoders"},
-    "measures": {"find_nearest", "similarity", "pool_perplexity", "log_pool_perplexity", "log_match_perplexity"}
+    "measures": {"find_nearest", "similarity", "log_perplexity"}
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
@@ -163,8 +165,8 @@ ROOMS = {
     "evaluation": {
         "BackgroundConfig", "BackgroundResult", "CalibrateConfig", "calibrate", "SuiteConfig", "SuiteResult",
         "HierarCapsConfig", "HierarCapsResult", "HierarImgsConfig", "HierarImgsResult", "ImageAmbiguityConfig",
-        "ImageAmbiguityResult", "JudgementsConfig", "JudgementsResult", "Mean", "PromptsConfig",
-        "evaluate_image_ambiguity", "evaluate_judgements",
+        "ImageAmbiguityResult", "JudgementsConfig", "JudgementsResult", "Mean", "PerplexityResult", "PromptsConfig",
+        "evaluate_image_ambiguity", "evaluate_judgements", "evaluate_perplexity",
         "PromptsResult", "Proportion", "Result", "RetrievalConfig", "RetrievalResult", "RobustnessConfig",
         "RobustnessResult", "UncertaintyConfig", "UncertaintyResult", "ZeroShotConfig", "ZeroShotResult",
         "analyze_uncertainty", "compare_strategies", "compute_zeroshot_metrics", "evaluate_background",
@@ -174,8 +176,9 @@ ROOMS = {
     },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
-        "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "SearchConfig", "SearchResponse",
-        "TraverseConfig", "load_database_model", "open_caption_search", "read_calibration", "search",
+        "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "PerplexityEstimate", "SearchConfig",
+        "SearchResponse", "TraverseConfig", "estimate_perplexity", "load_database_model", "open_caption_search",
+        "read_calibration", "search",
         "search_gaussians", "search_with_confidence", "traverse", "traverse_images",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prolip.model.create import create as create
     from prolip.model.prolip import ProLIP as ProLIP
     from prolip.retrieval.index.build import index as index
+    from prolip.retrieval.perplexity import perplexity as perplexity
     from prolip.retrieval.response import search as search
     from prolip.training.public import train as train
     from prolip.weights.load import load as load
@@ -59,6 +60,7 @@ else:
             "model.create": ["create"],
             "model.prolip": ["ProLIP"],
             "retrieval.index.build": ["index"],
+            "retrieval.perplexity": ["perplexity"],
             "retrieval.response": ["search"],
             "training.public": ["train"],
             "weights.load": ["load"],

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from PIL import Image
 
 from prolip.cli import main
@@ -10,6 +11,7 @@ from prolip.cli.common import CliEvaluationOptions, make_folder_name
 from prolip.data.open import open_data
 from prolip.embeddings.embedder_config import EmbedderConfig
 from prolip.model.create import create
+from prolip.model.prolip import ProLIP
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.source import make_tokenizer
 from prolip.scenes.writer import write_dataset
@@ -228,3 +230,18 @@ def test_evaluate_without_matplotlib_prints_tables(run, capsys, tmp_path, monkey
     captured = capsys.readouterr()
     assert "no figures: this needs matplotlib" in captured.err
     assert "│" in captured.out
+
+
+def test_uncertainty_of_a_deterministic_model_is_its_perplexity(folder, capsys, tmp_path, monkeypatch):
+    nano = create("nano", make_tokenizer())
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer)
+    model.init_weights(torch.Generator().manual_seed(0)).save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(folder / "scenes")
+    main(
+        ["evaluate", *RUNS["uncertainty"], "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    )
+    assert "Hard queries" in capsys.readouterr().out
+    written = json.loads((tmp_path / "out" / "perplexity.json").read_text())
+    assert (written["command"], written["arguments"][1]) == ("perplexity", "uncertainty")
+    main(["report", "page", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")])
+    assert "Hard queries" in (tmp_path / "page.html").read_text()

@@ -11,7 +11,7 @@ from prolip.evaluation import controls
 from prolip.evaluation.configs import ControlsConfig
 from prolip.evaluation.untrained import make_untrained
 from prolip.gaussian import Gaussian
-from prolip.measures import log_pool_perplexity
+from prolip.measures import log_perplexity
 
 TEXTS = ["a dog", "A dog, running!", "a brown dog runs on the grass", "a dog"]
 
@@ -83,9 +83,7 @@ def test_scale_of_the_config_times_k(generator):
     assert controls.choose_pool_scale(texts, images[:2], own % 2, ControlsConfig()) is None
     found = controls.score_pool(texts, images, own, 10.0)
     assert list(found) == ["perplexity"]
-    torch.testing.assert_close(
-        found["perplexity"], log_pool_perplexity(texts, images, 5.0, k=2.0, exclude=own)
-    )
+    torch.testing.assert_close(found["perplexity"], log_perplexity(texts, images, 5.0, k=2.0, exclude=own))
 
 
 def test_select_pool_keeps_own_images_where_they_are_selected(generator, monkeypatch):

@@ -11,7 +11,7 @@ from prolip.evaluation import entailment, hierarcaps
 from prolip.evaluation.configs import HierarCapsConfig
 from prolip.evaluation.scored_chains import ScoredChains, collect_own_captions
 from prolip.gaussian import Gaussian
-from prolip.measures import csd, inclusion, log_containment, log_inclusion, log_pool_perplexity
+from prolip.measures import csd, inclusion, log_containment, log_inclusion, log_perplexity
 from prolip.measures.match import LogitParameters
 from prolip.scenes import Scenes, entails, parse_caption
 from prolip.scenes.config import SceneDatasetSpec
@@ -153,7 +153,7 @@ def test_controls_of_candidates_do_not_depend_on_the_query(nano, scenes):
     for caption in range(len(data.captions)):
         owners = {int(data.image_index[row]) for row in (data.chains == caption).any(1).nonzero()[:, 0]}
         wanted = [
-            log_pool_perplexity(
+            log_perplexity(
                 captions[caption : caption + 1], encoded.images, 20.0, exclude=torch.tensor([owner])
             ).item()
             for owner in owners

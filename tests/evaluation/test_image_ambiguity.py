@@ -19,7 +19,7 @@ from prolip.evaluation.image_ambiguity import _measure_picture, compute_slope, e
 from prolip.evaluation.image_ambiguity_result import PERPLEXITY, SMALLER_FILE, SOFTMAX, UNCERTAINTY
 from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
-from prolip.measures import log_pool_perplexity
+from prolip.measures import log_perplexity
 from prolip.measures.match import LogitParameters
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
@@ -90,7 +90,7 @@ def test_correlations_are_of_images_in_no_sequence(result, model, veiled):
     np.testing.assert_allclose(result.points.log_ambiguity, truth)
     np.testing.assert_allclose(result.points.uncertainty, images.uncertainty, rtol=1e-5)
     texts = list(dict.fromkeys(text for index in range(len(veiled)) for text in veiled.read(index).captions))
-    perplexity = log_pool_perplexity(images, model.embed_texts(texts), model.logit_parameters.scale)
+    perplexity = log_perplexity(images, model.embed_texts(texts), model.logit_parameters.scale)
     assert result.num_pool == len(texts)
     np.testing.assert_allclose(result.points.perplexity, perplexity, rtol=1e-4)
     assert result.score(PERPLEXITY).spearman == pytest.approx(spearmanr(perplexity, truth)[0], abs=1e-6)

@@ -277,6 +277,30 @@ def test_a_model_without_uncertainty_passes_through():
     )
 
 
+def test_prompts_are_chosen_by_perplexity_over_the_tested_images():
+    """Also without uncertainty; the labels don't matter."""
+    prompts, images, labels = made()
+    points = Gaussian.point(prompts.mean), Gaussian.point(images.mean)
+    logits, plan = LogitParameters(9.0, -9.0), PromptsConfig(shots=(), top_k=(1, 3, 99))
+    rows = by_name(compare_strategies(*points, labels, config=plan, logits=logits))
+    assert [row.name for row in rows.values() if row.family == "perplexity"] == [
+        "top-1 of each class by perplexity", "top-3 of each class by perplexity",
+    ]  # fmt: skip
+    tested = points[1]
+    assert rows["one prompt"].accuracy.n == len(images), "without shots all images are tested"
+    num_classes, num_templates, _ = prompts.shape
+    selected = torch.zeros(num_classes, num_templates, dtype=torch.float64)
+    for c in range(num_classes):
+        p = (9.0 * points[0].mean[c].double() @ tested.mean.double().T).softmax(1)
+        counts = torch.special.entr(p).sum(1)
+        selected[c, counts.argsort()[:3]] = 1 / 3
+    wanted = accuracy_by_loop(pool(points[0], selected, variance="average"), tested, labels, "csd")
+    assert rows["top-3 of each class by perplexity"].accuracy.value == pytest.approx(wanted)
+    assert not any(
+        row.family == "perplexity" for row in compare_strategies(*points, labels, config=plan).rows
+    ), "the scale of the logits is not known"
+
+
 def rendered(result):
     console = Console(width=200)
     with console.capture() as captured:

@@ -20,7 +20,7 @@ from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 from prolip.evaluation.configs import UncertaintyConfig
 from prolip.evaluation.result import Result
 from prolip.gaussian import Gaussian
-from prolip.measures.perplexity import log_pool_perplexity
+from prolip.measures.perplexity import log_perplexity
 from prolip.measures.public import csd
 from prolip.model.create import create
 from tests.evaluation.pairs import one_pair
@@ -224,7 +224,7 @@ def test_one_image_with_one_caption(draw):
     assert result.regression.own_image.fit is None
     assert result.ambiguity is result.by_level is None
     assert len(result.plane.images) == 1
-    assert len(result.tables()) == 3
+    assert len(result.tables()) == 4
 
 
 def test_deterministic_models_are_rejected_first(draw, pairs):
@@ -320,9 +320,7 @@ def test_controls_have_the_same_correlations(pairs, result):
     assert own.level == result.by_level.spearman
     assert by_name["pieces"].length == pytest.approx(-1.0)
     assert by_name["pieces"].ambiguity.mean_within_length is None, "it is constant there"
-    entropy = log_pool_perplexity(
-        pairs.texts, pairs.images, found.perplexity_scale, exclude=captions.image_index
-    )
+    entropy = log_perplexity(pairs.texts, pairs.images, found.perplexity_scale, exclude=captions.image_index)
     wanted = spearmanr(captions.levels, entropy).statistic
     assert by_name["perplexity"].level == pytest.approx(wanted, abs=1e-12)
 

@@ -17,6 +17,7 @@ from prolip.retrieval.confidence import (
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
+from prolip.retrieval.perplexity import PerplexityEstimate
 from prolip.retrieval.query import search_gaussians
 from prolip.weights.load import load
 from tests.retrieval.embedding_files import make_gaussians, write_embeddings
@@ -117,6 +118,26 @@ def test_confidence_describe():
     assert "nearest result is clearly nearer" in make_confidence().describe()[1]
     assert make_confidence(uncertainty=None).describe() == []
     assert len(make_confidence(compared=1).describe()) == 1, "a single result is nearer than no other"
+
+
+def make_fitting(value, **values):
+    return PerplexityEstimate(
+        **{"value": value, "low": value, "high": value, "num_items": 2000, "is_exact": True} | values
+    )
+
+
+def test_confidence_describes_how_many_items_fit_in_place_of_equally_good_ones():
+    def describe(value, equally_good=1, modality="text", **values):
+        fitting = make_fitting(value, **values)
+        found = make_confidence(fitting=fitting, equally_good=equally_good, query_modality=modality)
+        return found.describe()[1:], found.is_general
+
+    assert describe(6.6, equally_good=50) == (["about 7 of 2,000 images fit the query"], False)
+    general = "about 330 of 2,000 images fit the query; a more specific query narrows them down"
+    assert describe(334.2) == ([general], True)
+    assert describe(1.2, modality="image", num_items=1) == (["about 1 of 1 text fits the query"], False)
+    (line,), _ = describe(1234.0, low=1180.0, high=1290.0, is_exact=False, num_items=10**6)
+    assert line.startswith("about 1,200 (1,200 to 1,300) of 1,000,000 images fit")
 
 
 def test_confidence_describes_copies_as_the_table_shows_them():

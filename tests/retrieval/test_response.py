@@ -61,12 +61,33 @@ def test_text_query_finds_nearest_images(database, model, respond):
     assert by_csd.confidence.match == pytest.approx(float(matches[distances.argmin()]), abs=1e-4)
 
 
-def test_general_query_has_more_equally_good_results(respond):
+def test_general_query_fits_more_images(respond):
     thing, special = respond("a thing"), respond("a small red circle above a blue star")
     assert thing.confidence.is_general
-    assert any("is general" in line for line in thing.confidence.describe())
+    assert any("of 120 images fit the query; a more specific" in line for line in thing.confidence.describe())
+    assert thing.confidence.fitting.value > 100
+    assert special.confidence.fitting.value < 5
+    assert not special.confidence.is_general
     assert thing.confidence.equally_good > 10 * special.confidence.equally_good
     assert thing.confidence.uncertainty_quantile > special.confidence.uncertainty_quantile + 0.5
+
+
+def test_fitting_is_the_perplexity_over_the_searched_items(respond, model, database):
+    location = next(iter(database.origins.values()))["location"]
+    query = model.embed_texts("a red circle")
+    found = respond().confidence.fitting
+    assert found.value == pytest.approx(prolip.perplexity(query, location).item())
+    assert (found.low, found.high, found.num_items, found.is_exact) == (found.value, found.value, 120, True)
+    filtered = respond(where="index < 30", k=2).confidence.fitting
+    source = EmbeddingDataset.open(location).open_source()
+    images = model.embed_images([source.read(index).image for index in range(30)])
+    expected = prolip.perplexity(query, images, model.logit_parameters).item()
+    assert (filtered.num_items, filtered.value) == (30, pytest.approx(expected, rel=1e-4))
+    assert respond(where="index < 0").confidence.fitting is None
+    assert respond(modality="text").confidence.fitting is None, "texts have no match with a text"
+    content = json.loads(respond().to_json())["confidence"]
+    assert content["fitting"]["value"] == found.value
+    assert content["messages"][-1].startswith("about ")
 
 
 def test_search_with_confidence_passes_options(respond, model):

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from safetensors.torch import load_file
 
+from prolip import perplexity
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.zeroshot import prompt_weights
@@ -180,3 +181,36 @@ def test_std_filters_use_the_population_standard_deviation():
 def test_top_k_filter_selects_a_prompt_without_uncertainty():
     prompts = Gaussian(torch.ones(1, 3, 1), torch.tensor([[[1.0], [0.0], [3.0]]]).log())
     assert prompt_weights.top_k_filter(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]
+
+
+@given(TABLES, st.integers(0, 3))
+def test_scores_stand_in_for_uncertainty(rows, choice):
+    """A deterministic model with scores is filtered as a probabilistic one with these uncertainties."""
+    prompts = with_uncertainties(rows)
+    points, scores = Gaussian.point(prompts.mean), torch.tensor(rows, dtype=torch.float64)
+    weigh = (
+        lambda z, **options: prompt_weights.class_std_filter(z, 0.5, **options),
+        lambda z, **options: prompt_weights.global_std_filter(z, 0.5, **options),
+        lambda z, **options: prompt_weights.threshold_filter(z, 0.3, **options),
+        lambda z, **options: prompt_weights.top_k_filter(z, 1, **options),
+    )[choice]
+    close(weigh(points, scores=scores), weigh(prompts).tolist())
+    close(weigh(prompts, scores=scores), weigh(prompts).tolist())
+
+
+def test_the_prompt_that_fits_fewest_images_is_selected(generator):
+    """Of a specific and a general prompt: the general one lies between two groups of images."""
+    groups = torch.eye(4)[:2].repeat_interleave(20, 0) + 0.05 * torch.randn(40, 4, generator=generator)
+    images = Gaussian.point(torch.nn.functional.normalize(groups, dim=-1))
+    means = torch.stack([torch.eye(4)[:2].sum(0) / math.sqrt(2), torch.eye(4)[0]])
+    prompts = Gaussian.point(means[None])
+    scores = perplexity(Gaussian.point(means), images, 30.0).reshape(1, 2)
+    assert prompt_weights.global_top_k_filter(prompts, 1, scores=scores).tolist() == [[0.0, 1.0]]
+    assert prompt_weights.top_k_filter(prompts, 1, scores=scores).tolist() == [[0.0, 1.0]]
+
+
+def test_scores_of_another_shape_are_rejected(draw):
+    prompts = draw(2, 3, 4)
+    for scores in (torch.zeros(6), torch.full((2, 3), torch.nan)):
+        with pytest.raises(ValueError, match=r"finite numbers \(2, 3\)"):
+            prompt_weights.top_k_filter(prompts, 1, scores=scores)

@@ -280,17 +280,25 @@ def uncertainty(
 
     Example: prolip evaluate uncertainty "shards/{00000..00003}.tar" --limit 20000 --model my-model
 
+    A deterministic model (CLIP, SigLIP) gets a report of its pool perplexity instead.
+
     Args:
         data: Images with captions: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
         captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones.
         image: Field or column of the image, or COCO's folder of images.
     """
     from prolip.data.open import open_data
+    from prolip.evaluation.pool_perplexity import evaluate_perplexity
     from prolip.evaluation.uncertainty import evaluate_uncertainty
 
     folder = options.make_folder(data)
-    source = open_data(data, captions=captions, image=image)
-    result = evaluate_uncertainty(options.make_embedder(), source, config)
+    source, embedder = open_data(data, captions=captions, image=image), options.make_embedder()
+    if not embedder.has_uncertainty:
+        options.write_result(
+            folder, evaluate_perplexity(embedder, source, config), lambda _: ()
+        )  # no figures
+        return
+    result = evaluate_uncertainty(embedder, source, config)
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of all results, the sheets of examples and the 2-D plot; returns their paths."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult as ImageAmbiguityResult
     from prolip.evaluation.judgements import evaluate_judgements as evaluate_judgements
     from prolip.evaluation.judgements_result import JudgementsResult as JudgementsResult
+    from prolip.evaluation.pool_perplexity import PerplexityResult as PerplexityResult
+    from prolip.evaluation.pool_perplexity import evaluate_perplexity as evaluate_perplexity
     from prolip.evaluation.prompts import PromptsResult as PromptsResult
     from prolip.evaluation.prompts import compare_strategies as compare_strategies
     from prolip.evaluation.prompts import evaluate_prompts as evaluate_prompts
@@ -74,6 +76,7 @@ else:
             "image_ambiguity_result": ["ImageAmbiguityResult"],
             "judgements": ["evaluate_judgements"],
             "judgements_result": ["JudgementsResult"],
+            "pool_perplexity": ["PerplexityResult", "evaluate_perplexity"],
             "prompts": ["PromptsResult", "compare_strategies", "evaluate_prompts"],
             "result": ["Mean", "Proportion", "Result", "read_results"],
             "retrieval": ["RetrievalResult", "evaluate_retrieval", "image_text_recall"],

@@ -81,7 +81,7 @@ class UncertaintyControls:
     """The model's uncertainty of captions and its controls."""
 
     scores: tuple[ScoreCorrelations, ...]
-    """The uncertainty, then the controls. Of untrained models: means over them."""
+    """The uncertainty, unless the model is deterministic, then the controls. Of untrained models: means over them."""
     unigram_captions: str
     """Captions whose words were counted."""
     perplexity_scale: float | None
@@ -145,7 +145,8 @@ def measure_controls(
     """
     captions = pairs.captions
     unigrams = read_unigrams(config.unigram_captions, captions.texts)
-    scores: dict[ScoreName, Tensor] = {"uncertainty": pairs.texts.uncertainty.double()}
+    uncertainty = pairs.texts.uncertainty.double()
+    scores: dict[ScoreName, Tensor] = {"uncertainty": uncertainty} if bool((uncertainty > 0).any()) else {}
     text_controls = score_texts(captions.texts, None, unigrams)
     scores |= replace(text_controls, pieces=-captions.lengths.double()).by_name()
     pool, own = select_pool(pairs.images, captions.image_index)
@@ -240,8 +241,13 @@ def make_correlation_table(controls: UncertaintyControls, warning: str | None = 
         The table.
     """
     rows = [_format_cells(score) for score in controls.scores]
+    what = (
+        "uncertainty, and of controls,"
+        if controls.scores[0].name == "uncertainty"
+        else "pool perplexity and controls"
+    )
     table = make_table(
-        "Captions: Spearman's correlation of uncertainty, and of controls, with",
+        f"Captions: Spearman's correlation of {what} with",
         ["of"],
         list(rows[0]),
         caption=". ".join(_describe_table(controls, warning)) or None,

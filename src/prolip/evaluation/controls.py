@@ -26,7 +26,7 @@ from prolip.evaluation.metrics.fit import fit_temperature
 from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
 from prolip.measures.match import LogitParameters
-from prolip.measures.perplexity import log_match_perplexity, log_pool_perplexity
+from prolip.measures.perplexity import log_perplexity
 from prolip.preprocessing.text_cleaning import clean_text
 from prolip.preprocessing.tokenizer import Tokenizer
 
@@ -236,9 +236,9 @@ def score_pool(
         float64 (T,) each. perplexity: by the means alone. match_perplexity: by the trained match, whose logits have a
         scale of their own; only with `logits`.
     """
-    found: dict[ScoreName, Tensor] = {"perplexity": log_pool_perplexity(texts, images, scale, exclude=own)}
+    found: dict[ScoreName, Tensor] = {"perplexity": log_perplexity(texts, images, scale, exclude=own)}
     if logits is not None:
-        found["match_perplexity"] = log_match_perplexity(texts, images, logits, exclude=own)
+        found["match_perplexity"] = log_perplexity(texts, images, logits, exclude=own)
     return found
 
 

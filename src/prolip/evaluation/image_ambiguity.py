@@ -41,7 +41,7 @@ from prolip.evaluation.metrics.correlation import spearman
 from prolip.evaluation.metrics.detection import detection_metrics
 from prolip.evaluation.untrained import untrained_embedders
 from prolip.gaussian import Gaussian
-from prolip.measures.perplexity import log_pool_perplexity
+from prolip.measures.perplexity import log_perplexity
 from prolip.preprocessing.images import read_image
 from prolip.zeroshot.prompts import embed_classes
 
@@ -106,9 +106,7 @@ def _compute_scores(
     logits = embedder.logit_parameters
     scores = {UNCERTAINTY: images.uncertainty} if embedder.has_uncertainty else {}
     if pool is not None:
-        scores[PERPLEXITY] = log_pool_perplexity(
-            images.images, pool, compute_slope(logits, images.images, pool)
-        )
+        scores[PERPLEXITY] = log_perplexity(images.images, pool, compute_slope(logits, images.images, pool))
     if classes is not None:
         scores[SOFTMAX] = -logits.logits_matrix(images.images, classes).double().softmax(1).amax(1)
     return scores

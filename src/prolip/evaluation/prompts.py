@@ -29,6 +29,7 @@ from prolip.evaluation.strategies import (
     StrategyRow,
     few_shot_strategies,
     fixed_strategies,
+    perplexity_strategies,
     zero_shot_strategies,
 )
 from prolip.gaussian import Gaussian, check_gaussian
@@ -176,8 +177,8 @@ def compare_strategies(
         train, train_labels: Other images to fit BPRW to, (M, D) and (M,). None: of each class up to 2 max(shots)
             images, at most half of them, are held out of `images`, and nothing is tested on them.
         config: Which strategies; None: the default.
-        logits: Parameters of the model's match logits, which rank_by match needs; None: the ranking is by CSD unless
-            the config says otherwise.
+        logits: Parameters of the model's match logits, which rank_by match and perplexity need; None: the ranking is by
+            CSD unless the config says otherwise, and no prompts are chosen by perplexity.
 
     Returns:
         The result, without names of classes and templates.
@@ -191,9 +192,21 @@ def compare_strategies(
         images, labels, len(prompts), train, train_labels, config
     )
     inputs = StrategyInputs(
-        prompts, images[tested_rows], labels[tested_rows], train_images, train_labels, config, ranking.metric
+        prompts,
+        images[tested_rows],
+        labels[tested_rows],
+        train_images,
+        train_labels,
+        config,
+        ranking.metric,
+        logits,
     )
-    results = [*fixed_strategies(inputs), *zero_shot_strategies(inputs), *few_shot_strategies(inputs)]
+    results = [
+        *fixed_strategies(inputs),
+        *perplexity_strategies(inputs),
+        *zero_shot_strategies(inputs),
+        *few_shot_strategies(inputs),
+    ]
     return PromptsResult(
         data="embeddings",
         n=len(tested_rows),

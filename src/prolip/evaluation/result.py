@@ -31,6 +31,7 @@ RESULT_TYPES: dict[str, str] = {
     "hierarimgs": "prolip.evaluation.hierarimgs:HierarImgsResult",
     "image-ambiguity": "prolip.evaluation.image_ambiguity_result:ImageAmbiguityResult",
     "judgements": "prolip.evaluation.judgements_result:JudgementsResult",
+    "perplexity": "prolip.evaluation.pool_perplexity:PerplexityResult",
     "prompts": "prolip.evaluation.prompts:PromptsResult",
     "retrieval": "prolip.evaluation.retrieval:RetrievalResult",
     "suite": "prolip.evaluation.suite.table:SuiteResult",

@@ -14,7 +14,9 @@ from prolip.evaluation import paper_numbers
 from prolip.evaluation.configs import PromptsConfig
 from prolip.evaluation.result import Proportion
 from prolip.gaussian import Gaussian
+from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import RankingMetric, find_nearest
+from prolip.measures.perplexity import log_perplexity
 from prolip.mixture import inverse_uncertainty_weights, pool
 from prolip.zeroshot import prompt_weights
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, few_shot_weights, zero_shot_weights
@@ -22,8 +24,8 @@ from prolip.zeroshot.few_shot import choose_shots
 
 NUM_TOP_TEMPLATES = 5
 """Templates with the largest learned weights that the result lists for each class."""
-StrategyFamily = Literal["one", "ensemble", "filter", "top", "bprw", "control"]
-"""One template alone; all of them; filters by uncertainty; top-K; BPRW; controls of BPRW."""
+StrategyFamily = Literal["one", "ensemble", "filter", "top", "perplexity", "bprw", "control"]
+"""One template alone; all of them; filters by uncertainty; top-K; top-K by perplexity; BPRW; controls of BPRW."""
 NO_UNCERTAINTY = "the model has no uncertainty"
 NO_SHOTS = "no class has training images"
 
@@ -109,6 +111,7 @@ class StrategyInputs:
     train_images, train_labels: The images to fit BPRW to, (M, D), and their classes, int64 (M,); M may be 0.
     config:                     Which strategies are compared.
     metric:                     Similarity that finds the nearest class, from the config's rank_by.
+    logits:                     Of the model, for the perplexity of prompts over the tested images; None: unknown.
     """
 
     prompts: Gaussian
@@ -118,6 +121,7 @@ class StrategyInputs:
     train_labels: Tensor
     config: PromptsConfig
     metric: RankingMetric
+    logits: LogitParameters | None = None
 
     @cached_property
     def has_uncertainty(self) -> bool:
@@ -227,6 +231,27 @@ def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
             )
         else:
             yield StrategyResult(_make_skipped_row(name, family, NO_UNCERTAINTY, paper_rows.get(family)))
+
+
+def perplexity_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
+    """Top-K by perplexity: the prompts of each class that fit the fewest tested images, whose labels are not used.
+
+    Args:
+        inputs: Prompts and images, the config, and the logits.
+
+    Yields:
+        One result per K below the number of templates; none without logits.
+    """
+    if inputs.logits is None:
+        return
+    num_classes, num_templates, _ = inputs.prompts.shape
+    flat = Gaussian(inputs.prompts.mean.flatten(0, 1), inputs.prompts.log_var.flatten(0, 1))
+    scores = log_perplexity(flat, inputs.images, inputs.logits).reshape(num_classes, num_templates)
+    for k in inputs.config.top_k:
+        if k < num_templates:
+            weights = prompt_weights.top_k_filter(inputs.prompts, k, scores=scores)
+            name = f"top-{k} of each class by perplexity"
+            yield StrategyResult(inputs.make_row(name, "perplexity", [weights]))
 
 
 def _iter_uncertainty_strategies(

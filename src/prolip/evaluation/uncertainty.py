@@ -13,8 +13,7 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.console import MISSING, describe_bad_samples, format_number, format_percent, make_table
-from prolip.data.open import open_data
-from prolip.data.source import AnnotatedSource, Source
+from prolip.data.source import Source
 from prolip.embeddings.base_embedder import BaseEmbedder
 from prolip.evaluation.caption_correlations import (
     AmbiguityCorrelations,
@@ -24,12 +23,13 @@ from prolip.evaluation.caption_correlations import (
     make_correlation_table,
     measure_controls,
 )
-from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
+from prolip.evaluation.captions import EmbeddedPairs
 from prolip.evaluation.configs import UncertaintyConfig
 from prolip.evaluation.controls import embed_untrained
 from prolip.evaluation.examples import UncertaintyExamples, select_examples
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.evaluation.plane import ProjectedPairs, project_similar_images
+from prolip.evaluation.pool_perplexity import DifficultyReport, embed_annotated_pairs, measure_difficulty
 from prolip.evaluation.regression import Regressions, analyze_regressions
 from prolip.evaluation.result import Proportion, Result
 from prolip.gaussian import Gaussian
@@ -170,10 +170,13 @@ class UncertaintyResult(Result):
     """Some images and captions, projected to a plane."""
     controls: UncertaintyControls | None = None
     """The same correlations of words, word pieces and other controls; None: not measured."""
+    difficulty: DifficultyReport | None = None
+    """Whether uncertainty and pool perplexity tell hard queries; None: not measured."""
 
     def tables(self) -> list[Table]:
-        """Three tables: modalities, correlations, regressions."""
-        return [_modality_table(self), _correlation_table(self), _regression_table(self.regression)]
+        """Tables: modalities, correlations, regressions, hard queries."""
+        tables = [_modality_table(self), _correlation_table(self), _regression_table(self.regression)]
+        return tables if self.difficulty is None else [*tables, self.difficulty.table()]
 
 
 def require_uncertainty(embedder: BaseEmbedder) -> None:
@@ -187,7 +190,8 @@ def require_uncertainty(embedder: BaseEmbedder) -> None:
     """
     if not embedder.has_uncertainty:
         raise ValueError(
-            "this model is deterministic (CLIP, SigLIP): it has no uncertainty to report. Choose a ProLIP model"
+            "this model is deterministic (CLIP, SigLIP): it has no variances to report. Choose a ProLIP model, or "
+            "evaluate_perplexity, which needs none"
         )
 
 
@@ -209,9 +213,7 @@ def evaluate_uncertainty(
     """
     config = config or UncertaintyConfig()
     require_uncertainty(embedder)
-    scenes = None if config.world is None else open_data(f"scenes:{config.world}")
-    log_ambiguity = scenes.log_ambiguity if isinstance(scenes, AnnotatedSource) else None
-    pairs = embed_pairs(embedder, source, limit=config.limit, log_ambiguity=log_ambiguity)
+    pairs = embed_annotated_pairs(embedder, source, config)
     untrained = embed_untrained(embedder, pairs.captions.texts, config.controls)
     return analyze_uncertainty(pairs, config, logits=embedder.logit_parameters, untrained=untrained)
 
@@ -261,6 +263,7 @@ def analyze_uncertainty(
         points=_sample_points(pairs, own_image, text, config.seed),
         plane=project_similar_images(pairs, num_images=config.plane_images, seed=config.seed),
         controls=measure_controls(pairs, config, logits, untrained),
+        difficulty=measure_difficulty(pairs, config, logits),
     )
 
 

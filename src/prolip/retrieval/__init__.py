@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from prolip.retrieval.config import SearchConfig as SearchConfig
     from prolip.retrieval.config import TraverseConfig as TraverseConfig
     from prolip.retrieval.index.database import Database as Database
+    from prolip.retrieval.perplexity import PerplexityEstimate as PerplexityEstimate
+    from prolip.retrieval.perplexity import estimate_perplexity as estimate_perplexity
     from prolip.retrieval.query import search_gaussians as search_gaussians
     from prolip.retrieval.response import SearchResponse as SearchResponse
     from prolip.retrieval.response import load_database_model as load_database_model
@@ -28,6 +30,7 @@ else:
             "calibration": ["Calibration", "read_calibration"],
             "config": ["IndexConfig", "SearchConfig", "TraverseConfig"],
             "index.database": ["Database"],
+            "perplexity": ["PerplexityEstimate", "estimate_perplexity"],
             "query": ["search_gaussians"],
             "response": ["SearchResponse", "load_database_model", "search", "search_with_confidence"],
             "traversal.api": ["CaptionPath", "CaptionStep", "open_caption_search", "traverse_images"],

@@ -1,4 +1,7 @@
-"""Confidence of a search: the query's uncertainty, and how many results are as good as the nearest.
+"""Confidence of a search: the query's uncertainty, how many items fit it, how many are as good as the nearest.
+
+How many items fit is the perplexity of the query over them (retrieval/perplexity.py). It needs the logits of an image
+and a text; where texts search texts, or images images, the number of equally good results stands in for it.
 
 A query is a Gaussian N(mu, Sigma), not a point. For a draw x of it, the distance to an item with mean m and trace t is
 |x - m|^2 + t, and the difference of two such distances is linear in x. So it is normal, with the mean CSD_r - CSD_1
@@ -8,6 +11,7 @@ exactly. A general caption is uncertain, and for it many items are about as good
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +22,12 @@ from prolip.gaussian import Gaussian
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.quantiles import fraction_below
+from prolip.retrieval.perplexity import PerplexityEstimate
 
 EQUALLY_GOOD = 1 / 3
 """An item is as good as the first if it is nearer for at least this fraction of the draws of the query."""
 GENERAL_COUNT = 10
-"""From this many equally good items on, the query counts as general."""
+"""From this many fitting items on, or equally good ones, the query counts as general."""
 COMPARED = 100
 """How many nearest items should be compared with the first."""
 COPY_TOLERANCE = 1e-5
@@ -46,6 +51,8 @@ class SearchConfidence:
         copies: Number of items with the same mean and the same CSD as the first, itself not included, among the
             `compared` nearest.
         compared: Number of nearest items that were compared with the first.
+        fitting: How many of the searched items fit the query; None: there are none, or query and items have the same
+            modality.
     """
 
     query_modality: Modality
@@ -55,11 +62,12 @@ class SearchConfidence:
     equally_good: int
     copies: int
     compared: int
+    fitting: PerplexityEstimate | None = None
 
     @property
     def is_general(self) -> bool:
-        """Whether the query is so general that many items are equally good."""
-        return self.equally_good >= GENERAL_COUNT
+        """Whether the query is so general that many items fit it."""
+        return (self.equally_good if self.fitting is None else self.fitting.value) >= GENERAL_COUNT
 
     def describe(self) -> list[str]:
         """Describe the confidence for a user, one sentence per line."""
@@ -77,7 +85,22 @@ class SearchConfidence:
         if self.copies:
             others = "1 other result is" if self.copies == 1 else f"{self.copies} other results are"
             lines.append(f"{others} identical to the nearest")
+        if self.fitting is not None:
+            return [*lines, self._describe_fitting(self.fitting)]
         return lines + self._describe_others()
+
+    def _describe_fitting(self, fitting: PerplexityEstimate) -> str:
+        """Describe how many items fit: a sentence."""
+        count = format_count(fitting.value)
+        interval = (
+            "" if fitting.is_exact else f" ({format_count(fitting.low)} to {format_count(fitting.high)})"
+        )
+        target = (
+            f"{'image' if self.query_modality == 'text' else 'text'}{'' if fitting.num_items == 1 else 's'}"
+        )
+        advice = "; a more specific query narrows them down" if self.is_general else ""
+        verb = "fits" if count == "1" else "fit"
+        return f"about {count}{interval} of {fitting.num_items:,} {target} {verb} the query{advice}"
 
     def _describe_others(self) -> list[str]:
         """Describe how the nearest result, with its copies, compares with the others: a sentence, or none."""
@@ -96,8 +119,24 @@ class SearchConfidence:
         return []
 
 
+def format_count(value: float) -> str:
+    """Format an estimated number of items: whole, with two significant digits from 100 on.
+
+    Args:
+        value: The number.
+
+    Returns:
+        Such as 7, 43 or 1,300.
+    """
+    return f"{round(value, min(0, 1 - math.floor(math.log10(max(value, 1))))):,.0f}"
+
+
 def compute_confidence(
-    database: Database, query: Gaussian, hits: SearchHits, modality: Modality
+    database: Database,
+    query: Gaussian,
+    hits: SearchHits,
+    modality: Modality,
+    fitting: PerplexityEstimate | None = None,
 ) -> SearchConfidence:
     """Compute how sure a search is of its first result.
 
@@ -106,6 +145,7 @@ def compute_confidence(
         query: (D,).
         hits: The query's nearest items by CSD, ideally COMPARED of them.
         modality: Modality of the query.
+        fitting: How many items fit the query; None: unknown.
 
     Returns:
         The query's uncertainty, the match probability of the first hit, and the number of equally good hits.
@@ -122,6 +162,7 @@ def compute_confidence(
         equally_good=_count_equally_good(query, hits),
         copies=_count_copies(hits),
         compared=len(hits),
+        fitting=fitting,
     )
 
 

@@ -63,10 +63,10 @@ def search_gaussians(
     database, config = open_database(database), SearchConfig() if config is None else config
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
-    condition = _make_condition(database, config)
+    condition = make_condition(database, config)
     probability = get_match_probability(database, config.model)
     _check_match(database, config, probability)
-    effort, description = _choose_effort(database, config, condition)
+    effort, description = choose_effort(database, config, condition)
     needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
     is_reranked = needs_variances or _is_candidate_search(database, config, effort)
     num_candidates = config.candidates or max(200, 10 * config.k)
@@ -139,8 +139,32 @@ def _check_match(database: Database, config: SearchConfig, probability: MatchPro
         )
 
 
-def _make_condition(database: Database, config: SearchConfig) -> str | None:
-    """Make the SQL for all filters of the config together; None: there is none. A ValueError if one is invalid."""
+def get_default_modality(database: Database) -> Modality:
+    """Choose the modality to search.
+
+    Args:
+        database: The database.
+
+    Returns:
+        image if the database has any image, else text.
+    """
+    image_batches = database.iter_batches(["row"], "modality = 'image'")
+    return "image" if any(len(batch) for batch in image_batches) else "text"
+
+
+def make_condition(database: Database, config: SearchConfig) -> str | None:
+    """Make the SQL for all filters of a config together.
+
+    Args:
+        database: The database.
+        config: What to search for.
+
+    Returns:
+        The condition; None: there is no filter.
+
+    Raises:
+        ValueError: A filter is invalid.
+    """
     if config.where is not None:
         database.check_filter(config.where)
     modality = None if config.modality is None else f"modality = {quote_text(config.modality)}"
@@ -171,7 +195,7 @@ def _make_uncertainty_condition(database: Database, max_uncertainty: float | Non
     )
 
 
-def _choose_effort(
+def choose_effort(
     database: Database, config: SearchConfig, condition: str | None
 ) -> tuple[SearchEffort | None, str]:
     """Choose how hard to search, and describe it with the recall that was measured.

@@ -23,7 +23,8 @@ from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
 from prolip.retrieval.match_messages import describe_match
 from prolip.retrieval.match_probability import OTHER
-from prolip.retrieval.query import search_gaussians
+from prolip.retrieval.perplexity import estimate_perplexity
+from prolip.retrieval.query import get_default_modality, search_gaussians
 from prolip.weights.load import load
 
 log = logging.getLogger("prolip.retrieval")
@@ -182,7 +183,7 @@ def search_with_confidence(
     database, config = open_database(database), SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
-    modality = config.modality or _default_modality(database)
+    modality = config.modality or get_default_modality(database)
     is_cross_modal = query_modality != modality
     if not is_cross_modal and (config.rank_by == "match" or config.has_match_limit):
         raise ValueError(
@@ -210,7 +211,10 @@ def search_with_confidence(
         hits = nearest.head(config.k)
     else:
         (hits,) = search_gaussians(database, query, config, null=null)
-    confidence = compute_confidence(database, query[0], nearest, query_modality)
+    fitting = estimate_perplexity(database, query, config) if is_cross_modal else []
+    confidence = compute_confidence(
+        database, query[0], nearest, query_modality, fitting[0] if fitting else None
+    )
     if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
         confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)
@@ -253,9 +257,3 @@ def _get_scores(response: SearchResponse) -> dict[str, np.ndarray]:
     if hits.match is not None and response.is_cross_modal:
         scores["match"] = hits.match
     return scores if hits.inclusion is None else scores | {"inclusion": hits.inclusion}
-
-
-def _default_modality(database: Database) -> Modality:
-    """Choose the modality to search: image if the database has any image, else text."""
-    image_batches = database.iter_batches(["row"], "modality = 'image'")
-    return "image" if any(len(batch) for batch in image_batches) else "text"

@@ -3,8 +3,9 @@
 Each function takes prompts (C, T, D) and returns weights (C, T), float64, that sum to 1 for every class, for
 `prolip.mixture.pool(prompts, weights)`. Filters give equal weight to the prompts that they select; a class of which
 none is selected gets its least uncertain prompt.
-Uncertainty is tr(Sigma). Weights by 1/tr(Sigma) are `prolip.mixture.inverse_uncertainty_weights`; learned ones are in
-`bprw`.
+Uncertainty is tr(Sigma), or in its place any scores of the prompts, such as their perplexity over the tested images
+(`prolip.perplexity`), which needs no labels and no variances. Weights by 1/tr(Sigma) are
+`prolip.mixture.inverse_uncertainty_weights`; learned ones are in `bprw`.
 """
 
 from __future__ import annotations
@@ -52,76 +53,81 @@ def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
     return weights
 
 
-def class_std_filter(prompts: Gaussian, k: float) -> Tensor:
+def class_std_filter(prompts: Gaussian, k: float, *, scores: Tensor | None = None) -> Tensor:
     """Select prompts whose uncertainty is at most their class's mean + k standard deviations.
 
     Args:
         prompts: Gaussian (C, T, D).
         k: Number of standard deviations (over the T prompts of the class, divided by T, not T - 1).
+        scores: In place of the uncertainty, (C, T).
 
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _compute_uncertainty(prompts)
+    uncertainty = _get_uncertainty(prompts, scores)
     spread = uncertainty.std(-1, correction=0, keepdim=True)
     return _weight_prompts_below(uncertainty, uncertainty.mean(-1, keepdim=True) + k * spread)
 
 
-def global_std_filter(prompts: Gaussian, k: float) -> Tensor:
+def global_std_filter(prompts: Gaussian, k: float, *, scores: Tensor | None = None) -> Tensor:
     """Select prompts whose uncertainty is at most mean + k standard deviations of all C x T prompts.
 
     Args:
         prompts: Gaussian (C, T, D).
         k: Number of standard deviations.
+        scores: In place of the uncertainty, (C, T).
 
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _compute_uncertainty(prompts)
+    uncertainty = _get_uncertainty(prompts, scores)
     return _weight_prompts_below(uncertainty, uncertainty.mean() + k * uncertainty.std(correction=0))
 
 
-def threshold_filter(prompts: Gaussian, threshold: float) -> Tensor:
+def threshold_filter(prompts: Gaussian, threshold: float, *, scores: Tensor | None = None) -> Tensor:
     """Select prompts whose uncertainty is at most a threshold.
 
     Args:
         prompts: Gaussian (C, T, D).
         threshold: Largest tr(Sigma).
+        scores: In place of the uncertainty, (C, T).
 
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _compute_uncertainty(prompts)
+    uncertainty = _get_uncertainty(prompts, scores)
     return _weight_prompts_below(uncertainty, uncertainty.new_tensor(threshold))
 
 
-def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
+def top_k_filter(prompts: Gaussian, k: int, *, scores: Tensor | None = None) -> Tensor:
     """Select the k least uncertain prompts of each class ("top-K").
 
     Args:
         prompts: Gaussian (C, T, D).
         k: From 1 to T. Of equally uncertain prompts, those whose template comes first are selected.
+        scores: In place of the uncertainty, (C, T).
 
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _compute_uncertainty(prompts)
+    uncertainty = _get_uncertainty(prompts, scores)
     _check_count(k, uncertainty.shape[1], "templates")
     rank = uncertainty.argsort(dim=-1, stable=True).argsort(dim=-1)  # within the class, from 0
     return _weight_selected_prompts(rank < k, uncertainty)
 
 
-def global_top_k_filter(prompts: Gaussian, count: int) -> Tensor:
+def global_top_k_filter(prompts: Gaussian, count: int, *, scores: Tensor | None = None) -> Tensor:
     """Select the least uncertain of all C x T prompts (what the release's `by_std_values_all` does).
 
     Args:
         prompts: Gaussian (C, T, D).
         count: Prompts to select, from 1 to C x T.
+        scores: In place of the uncertainty, (C, T).
 
     Returns:
         Weights (C, T), float64.
     """
-    uncertainty = _compute_uncertainty(prompts)
+    uncertainty = _get_uncertainty(prompts, scores)
     _check_count(count, uncertainty.numel(), "prompts")
     rank = uncertainty.flatten().argsort(stable=True).argsort().reshape(uncertainty.shape)
     return _weight_selected_prompts(rank < count, uncertainty)
@@ -167,14 +173,21 @@ def _weight_selected_prompts(selected: Tensor, uncertainty: Tensor) -> Tensor:
     return selected.double() / selected.sum(-1, keepdim=True)
 
 
-def _compute_uncertainty(prompts: Gaussian) -> Tensor:
-    """tr(Sigma) of the prompts, float64 (C, T); ValueError if the model has no uncertainty."""
-    _check_shape(prompts)
+def _get_uncertainty(prompts: Gaussian, scores: Tensor | None) -> Tensor:
+    """tr(Sigma) of the prompts, or the scores in its place, float64 (C, T); ValueError if they can't rank prompts."""
+    shape = _check_shape(prompts)
+    if scores is not None:
+        if tuple(scores.shape) != shape or not bool(scores.isfinite().all()):
+            raise ValueError(
+                f"scores must be finite numbers {shape}, one per prompt, not {tuple(scores.shape)}: such as "
+                "perplexity(prompts, images) of the flattened prompts, reshaped"
+            )
+        return scores.double()
     uncertainty = prompts.uncertainty.double()
     if not bool((uncertainty > 0).any()):
         raise ValueError(
-            "This model has no uncertainty, so prompts can't be filtered by it. Use uniform_weights, or a "
-            "probabilistic model"
+            "This model has no uncertainty, so prompts can't be filtered by it. Pass other scores, such as their "
+            "prolip.perplexity over the images; or use uniform_weights, or a probabilistic model"
         )
     return uncertainty
 

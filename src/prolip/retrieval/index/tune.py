@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from prolip.checks import require_fraction
+from prolip.embeddings.schema import column_to_tensor
+from prolip.extras import import_extra
 from prolip.progress import progress_bar
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import ROUNDING, split_by_query
@@ -126,12 +128,9 @@ def draw_queries(database: Database, among: str | None = None, seed: int = 0) ->
         database.count_rows(f"modality = '{modality}'") for modality in ("image", "text")
     )
     has_both = bool(num_images and num_texts)
-    rows = _draw_rows(database, "modality = 'text'" if has_both else None, seed)
-    row_list = ", ".join(map(str, rows.tolist()))
-    batches = list(database.iter_batches(["row", "vector"], f"row IN ({row_list})"))
-    order = np.argsort(np.concatenate([batch["row"].to_numpy() for batch in batches]))
-    vectors = np.concatenate([_read_vectors(batch) for batch in batches])[order]
-    mean = extract_means(vectors, database.header.dim)
+    rows = draw_rows(database, "modality = 'text'" if has_both else None, NUM_QUERIES, seed)
+    drawn = read_rows(database, rows, ["row", "vector"])
+    mean = extract_means(column_to_tensor(drawn["vector"]).numpy(), database.header.dim)
     return TuningQueries(
         rows, make_query_vectors(mean), join_conditions("modality = 'image'" if has_both else None, among)
     )
@@ -184,14 +183,20 @@ def _recall_of_query(found: np.ndarray, exact: np.ndarray) -> float:
     return float(np.count_nonzero(found <= limit) / len(exact))
 
 
-def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
-    """Draw up to NUM_QUERIES items at random, of those that pass an SQL condition (None: of all).
+def draw_rows(database: Database, where: str | None, count: int, seed: int) -> np.ndarray:
+    """Draw items at random. Reads the column `row` of all of them.
+
+    Args:
+        database: The database.
+        where: SQL: only items that pass are drawn; None: all.
+        count: Number of items; all if there are fewer.
+        seed: Seed of the draw.
 
     Returns:
         int64: their values of the column `row`, increasing.
     """
     total, num_seen = database.count_rows(where), 0
-    positions = np.sort(np.random.default_rng(seed).choice(total, min(NUM_QUERIES, total), replace=False))
+    positions = np.sort(np.random.default_rng(seed).choice(total, min(count, total), replace=False))
     drawn = []
     for batch in database.iter_batches(["row"], where):
         in_batch = positions[(positions >= num_seen) & (positions < num_seen + len(batch))] - num_seen
@@ -200,9 +205,20 @@ def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(drawn))
 
 
-def _read_vectors(batch: Any) -> np.ndarray:
-    """Read the column `vector` of a pyarrow record batch: float32 (n, vector_size)."""
-    return np.asarray(batch["vector"].flatten()).reshape(len(batch), -1)
+def read_rows(database: Database, rows: np.ndarray, columns: Sequence[str]) -> Any:
+    """Read items by their values of the column `row`.
+
+    Args:
+        database: The database.
+        rows: int64 (n,), n at least 1.
+        columns: Columns to read, `row` among them.
+
+    Returns:
+        A pyarrow table, sorted by row.
+    """
+    arrow = import_extra("pyarrow", "search")
+    batches = list(database.iter_batches(columns, f"row IN ({', '.join(map(str, rows.tolist()))})"))
+    return arrow.Table.from_batches(batches).sort_by("row")
 
 
 def _find_nearest(
