@@ -348,8 +348,8 @@ class HeldOutConfig:
     every_steps: int = 1000
     """Steps between evaluations. There is one at the end, too."""
     width_patience: int | None = None
-    """For heads on frozen encoders: evaluations without a smaller held-out loss after which widths stop; they become
-    those with the smallest. None: widths are trained to the end."""
+    """For heads on frozen encoders: successive evaluations after which widths stop, if earlier widths fit the held-out
+    data better. The best ones are kept. None: widths are trained to the end."""
 
     def __post_init__(self) -> None:
         require_field_types(self)

@@ -385,14 +385,14 @@ class Trainer:
         if stopper is None:
             return {}
         objective = get_stage(self.config, self.state.step - 1).objective
-        loss = broadcast_from_rank_zero(lambda: stopper.compute_loss(objective))
+        present, kept = broadcast_from_rank_zero(lambda: stopper.compare(objective))
         was_stopped = stopper.stopped
-        stopper.update(loss)
+        stopper.update(present, kept)
         if self.state.step == self.config.steps:
             stopper.restore()
         if stopper.stopped and not was_stopped:
             on_rank_zero(lambda: log.info("widths stopped at step %d", self.state.step))
-        return {"held_out/loss": loss}
+        return {"held_out/loss": present, "held_out/loss_of_best_widths": kept}
 
     def _update_best(self, values: dict[str, float]) -> bool:
         """Update the best value so far of `best_metric` from held-out metrics; returns whether theirs is the new best.

@@ -1,12 +1,12 @@
 """Early stop of the widths: the weights of log-variance heads stay those with the smallest held-out loss.
 
-Widths overfit long before means do: after a third of a run on some thousand pairs, their held-out loss rises again
-while recall still improves. The heads of widths read features, not means, so that they can stop alone.
+Widths overfit long before means do: after a third of a run on some thousand pairs they fit held-out pairs worse than
+before, while recall still improves. The heads of widths read features, not means, so that they can stop alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,37 +27,47 @@ WIDTH_PREFIXES = ("model.image.log_var.", "model.text.log_var.")
 
 
 class WidthStopper:
-    """Watches the held-out loss, keeps the best widths, and stops them.
+    """Compares present widths with the best earlier ones on held-out data, and stops them.
+
+    Both are compared with the present means: a loss that falls because means improve says nothing about widths.
 
     Args:
         module: The parameters that are trained.
         batches: Held-out batches of features, with views as in training.
-        patience: Evaluations without a smaller loss after which widths stop.
-
-    Attributes:
-        stopped: Whether widths have stopped: they are the best ones from then on.
-        best: The smallest loss so far; infinity before the first evaluation.
-        failures: Evaluations since then.
+        patience: Successive evaluations in which earlier widths are better, after which widths stop.
     """
 
     def __init__(self, module: TrainModule, batches: Sequence[Batch], patience: int) -> None:
         self._module, self._batches, self._patience = module, batches, patience
         self._kept = {name: value.detach().clone() for name, value in self._iter_widths()}
-        self._state = torch.tensor([float("inf"), 0.0, 0.0], dtype=torch.float64)
-
-    @property
-    def best(self) -> float:
-        """The smallest held-out loss so far."""
-        return float(self._state[0])
+        self._state = torch.zeros(
+            3, dtype=torch.int64
+        )  # evaluations, failures since the best one, whether stopped
 
     @property
     def stopped(self) -> bool:
-        """Whether widths have stopped."""
+        """Whether widths have stopped: they are the best ones from then on."""
         return bool(self._state[2])
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds: the kept widths, and the state. Not copies: a checkpoint is loaded into them."""
         return {f"widths.{name}": value for name, value in self._kept.items()} | {"widths.state": self._state}
+
+    def compare(self, objective: Objective) -> tuple[float, float]:
+        """Held-out losses of the present widths and of the kept ones, both with the present means.
+
+        Args:
+            objective: Of the current stage; its terms must not need masked views.
+
+        Returns:
+            (loss of the present widths, loss of the kept ones).
+        """
+        present = self.compute_loss(objective)
+        widths = {name: value.detach().clone() for name, value in self._iter_widths()}
+        self.restore()
+        kept = self.compute_loss(objective)
+        self._write(widths)
+        return present, kept
 
     @torch.no_grad()
     def compute_loss(self, objective: Objective) -> float:
@@ -86,16 +96,17 @@ class WidthStopper:
         return objective(images, texts, self._module.temperatures, batch=sample).total
 
     @torch.no_grad()
-    def update(self, loss: float) -> None:
-        """Take note of an evaluation; if the patience is over, widths become the best ones, for good.
+    def update(self, present: float, kept: float) -> None:
+        """Take note of a comparison; if the patience is over, widths become the kept ones, for good.
 
         Args:
-            loss: What `compute_loss` returned; the same on all ranks.
+            present, kept: What `compare` returned; the same on all ranks.
         """
         if self.stopped:
             return
-        if loss < self.best:
-            self._state[0], self._state[1] = loss, 0
+        self._state[0] += 1
+        if self._state[0] == 1 or present < kept:
+            self._state[1] = 0
             for name, value in self._iter_widths():
                 self._kept[name].copy_(value)
             return
@@ -104,12 +115,15 @@ class WidthStopper:
             self._state[2] = 1
             self.restore()
 
-    @torch.no_grad()
     def restore(self) -> None:
-        """Write the best widths into the module: once they have stopped after every step, and at the end of a run."""
-        if self.best < float("inf"):
-            for name, value in self._iter_widths():
-                value.copy_(self._kept[name])
+        """Write the kept widths into the module: once they have stopped after every step, and at the end of a run."""
+        self._write(self._kept)
+
+    @torch.no_grad()
+    def _write(self, widths: Mapping[str, Tensor]) -> None:
+        """Write widths, by name, into the module."""
+        for name, value in self._iter_widths():
+            value.copy_(widths[name])
 
     def _iter_widths(self) -> list[tuple[str, nn.Parameter]]:
         """Names and parameters of the heads of widths."""
