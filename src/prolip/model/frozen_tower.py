@@ -143,7 +143,8 @@ class FrozenTower(nn.Module):
         """The encoder; ValueError if none is attached."""
         if not self._encoder:
             raise ValueError(
-                f"this model has no encoder: {self.config.encoder.name} is not open. Load the model with prolip.load"
+                f"this model has no encoder: {self.config.encoder.name} is not open. Load the model with prolip.load, "
+                "or pass the encoder with model.set_encoders"
             )
         return self._encoder[0]
 
