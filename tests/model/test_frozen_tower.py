@@ -213,3 +213,9 @@ def test_frozen_tower_is_a_tower_of_its_config():
     assert isinstance(model.image, FrozenTower)
     assert model.image.config.uncertainty == "head"
     assert "python:x" not in repr(model.state_dict().keys())
+
+
+def test_a_mean_has_unit_length_even_if_dropout_drops_everything():
+    model = make_model(HeadConfig(components=COMPONENTS, dropout=0.9)).train()
+    z = model.encode_components(torch.ones(200, COMPONENTS), "image")
+    torch.testing.assert_close(z.mean.norm(dim=-1), torch.ones(200))
