@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from prolip.model.frozen_config import EncoderConfig
@@ -79,13 +78,3 @@ def _get_name(config: EncoderConfig, folder: Path) -> str | None:
     if config.name.startswith(PYTHON_PREFIX):
         return None
     return str(folder / config.name) if config.is_bundled else config.name
-
-
-def with_bundled_name(config: EncoderConfig, name: str) -> EncoderConfig:
-    """A copy of a config whose encoder's files are in the model folder.
-
-    Args:
-        config: The encoder's.
-        name: Its path in the model folder.
-    """
-    return replace(config, name=name, is_bundled=True)
