@@ -9,6 +9,7 @@ from prolip.adaptation.config import AdaptConfig
 from prolip.adaptation.features import Encoders, FeatureDatasets, attach, compute_features
 from prolip.adaptation.heads import make_initial_model, make_train_config
 from prolip.adaptation.pairs import fit_map, split_samples, write_pairs
+from prolip.adaptation.run_folder import claim_folder, require_random_access
 from prolip.adaptation.sizes import choose_sizes
 from prolip.configs import takes_config
 from prolip.data.source import Source
@@ -17,6 +18,7 @@ from prolip.model.prolip import ProLIP
 from prolip.training.run_folder import MODEL
 from prolip.training.trainer import train
 from prolip.weights.encoders import packaged
+from prolip.weights.encoders.bundle import require_bundleable, save_with_encoders
 from prolip.weights.encoders.open import (
     open_image_encoder,
     open_text_encoder,
@@ -43,6 +45,7 @@ def adapt(data: str | Path | Source, out: str | Path, config: AdaptConfig) -> Pr
     Raises:
         ValueError, OSError: Data, encoders or folder can't be used.
     """
+    require_random_access(data)
     return adapt_encoders(open_encoders(config), data, out, config)
 
 
@@ -60,9 +63,13 @@ def adapt_encoders(
         The model, with its encoders.
     """
     folder = Path(out).expanduser()
+    require_random_access(data)
+    if config.bundle:
+        require_bundleable(encoders.image, encoders.text)
     source = str(data) if isinstance(data, str | Path) else data
-    datasets = compute_features(encoders, source, folder / "features", config)
-    _train_heads(encoders, datasets, folder, config)
+    with claim_folder(folder, encoders, config):
+        datasets = compute_features(encoders, source, folder / "features", config)
+        _train_heads(encoders, datasets, folder, config)
     return attach(ProLIP.from_folder(folder / MODEL), encoders).eval()
 
 
@@ -95,5 +102,8 @@ def _train_heads(encoders: Encoders, datasets: FeatureDatasets, folder: Path, co
     initial = make_initial_model(encoders, maps, sizes, config)
     atomic_write_folder(folder / "initial", initial.save_pretrained)
     run = train(make_train_config(folder, sizes, len(split.train), config), resume=True)
+    if not (run / MODEL).is_dir():  # a signal stopped the training, which has saved a checkpoint
+        raise KeyboardInterrupt("stopped; the same command continues it")
     model = ProLIP.from_folder(run / MODEL)
-    atomic_write_folder(folder / MODEL, model.save_pretrained)
+    bundled = (encoders.image, encoders.text) if config.bundle else ()
+    atomic_write_folder(folder / MODEL, lambda path: save_with_encoders(model, path, bundled, load))

@@ -92,6 +92,16 @@ class AdaptConfig:
         for name in ("image_views", "text_crops"):
             if getattr(self, name) != 0:
                 require_positive_int(getattr(self, name), name, maximum=100)
+        if self.batch_size is not None:
+            require_positive_int(self.batch_size, "batch_size")
+            if self.batch_size == 1:
+                raise ValueError("batch_size must be at least 2: a pair is compared with the others of its batch")
+        if self.components is not None:
+            require_positive_int(self.components, "components")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        if self.contrastive != 0:
+            require_positive(self.contrastive, "contrastive")
         require_positive(self.lr, "lr")
         if self.epochs is not None:
             require_positive(self.epochs, "epochs")

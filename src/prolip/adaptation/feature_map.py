@@ -27,7 +27,8 @@ def fit_feature_map(features: Tensor, components: int) -> FeatureMap:
         The map.
 
     Raises:
-        ValueError: There are fewer than two rows, more components than features, or a feature is not finite.
+        ValueError: There are fewer than two rows, more components than features, a feature is not finite, or all rows are
+            equal.
     """
     count, dim = features.shape
     if count < 2:
@@ -39,6 +40,10 @@ def fit_feature_map(features: Tensor, components: int) -> FeatureMap:
     result = FeatureMap(dim, components)
     x = features.double()
     std = x.std(0)
+    if not bool(std.any()):
+        raise ValueError(
+            f"the features of all {count} inputs are equal: the encoder doesn't tell them apart, or the data are copies"
+        )
     floor = MIN_STD * std.median().clamp_min(1e-12)
     result.shift.copy_(x.mean(0))
     result.scale.copy_(1 / std.clamp_min(floor.item()))

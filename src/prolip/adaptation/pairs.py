@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from prolip.adaptation.feature_map import fit_feature_map
 from prolip.adaptation.features import FeatureDatasets, iter_features
-from prolip.data.feature_pairs import CAPTIONS, IMAGES, META, OFFSETS, TEXTS, FeaturePairs, write_meta
+from prolip.data.feature_pairs import CAPTIONS, IMAGES, OFFSETS, TEXTS, FeaturePairs, write_meta
 from prolip.data.order import permute
 from prolip.data.source import compute_fingerprint
 from prolip.embeddings.dataset import EmbeddingDataset
@@ -113,8 +114,9 @@ def write_pairs(
         The pairs.
     """
     digest = _compute_digest(datasets, samples, maps)
-    if (folder / META).is_file() and (pairs := FeaturePairs(folder)).digest == digest:
-        return pairs
+    with suppress(ValueError, OSError):  # missing or damaged: written again
+        if (pairs := FeaturePairs(folder)).digest == digest:
+            return pairs
 
     def write(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

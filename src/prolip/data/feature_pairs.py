@@ -62,6 +62,13 @@ class FeaturePairs:
                 f"{self.folder}: the arrays have the shapes {shapes}, not {self._meta.get('shapes')}: the folder is "
                 "damaged. Remove it: `prolip adapt` writes it again"
             )
+        offsets = self.offsets
+        is_complete = len(offsets) == len(self.images) + 1 and (offsets[0], offsets[-1]) == (0, len(self.texts))
+        if not is_complete or (np.diff(offsets) < 1).any():
+            raise ValueError(
+                f"{self.folder / OFFSETS} does not give each image its captions: the folder is damaged. Remove it: "
+                "`prolip adapt` writes it again"
+            )
 
     @classmethod
     def from_address(cls, address: str) -> FeaturePairs:
@@ -90,7 +97,12 @@ class FeaturePairs:
     @cached_property
     def captions(self) -> list[str]:
         """The M captions."""
-        captions: list[str] = read_json(self.folder / CAPTIONS)["captions"]
+        captions = read_json(self.folder / CAPTIONS).get("captions")
+        if not isinstance(captions, list) or len(captions) != len(self.texts):
+            raise ValueError(
+                f"{self.folder / CAPTIONS} does not hold the {len(self.texts)} captions: the folder is damaged. Remove "
+                "it: `prolip adapt` writes it again"
+            )
         return captions
 
     @property
@@ -196,7 +208,8 @@ class FeatureLoader(BaseLoader):
                 "be resumed with those that it was started with"
             )
         epoch, position = state.get("epoch"), state.get("batch")
-        if not isinstance(epoch, int) or not isinstance(position, int) or not 0 <= position <= len(self):
+        is_number = isinstance(epoch, int) and isinstance(position, int)
+        if not is_number or epoch < 0 or not 0 <= position <= len(self):
             raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
         self.epoch, self.position = epoch, position
 

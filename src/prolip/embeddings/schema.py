@@ -296,6 +296,11 @@ def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
 def _make_gaussian_columns(header: DatasetHeader, z: Gaussian) -> dict[str, object]:
     """Columns mean, uncertainty and, with full variances, log_var of Gaussians (n, D), by name."""
     mean = z.mean.to(getattr(torch, header.precision))
+    if bool(mean.isinf().any()):
+        raise ValueError(
+            f"a mean or feature has the value {z.mean.abs().max().item():.4g}, but {header.precision} ends at "
+            f"{torch.finfo(mean.dtype).max:.4g}: scale the features down, or store float32"
+        )
     columns = {"mean": _make_list_array(mean), "uncertainty": z.uncertainty.float().numpy()}
     return columns | ({"log_var": _make_list_array(z.log_var.float())} if header.variances == "full" else {})
 

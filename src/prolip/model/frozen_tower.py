@@ -13,6 +13,8 @@ from prolip.model.transformer import Head
 
 CLIP_FEATURES = 8.0
 """Standardized features are clipped here: a single outlier must not decide."""
+MIN_MEAN = 1e-3
+"""Size of the initial biases of means: too small to matter, but a direction where all else is zero."""
 
 
 class FeatureEncoder(Protocol):
@@ -143,7 +145,8 @@ class FrozenTower(nn.Module):
         """The encoder; ValueError if none is attached."""
         if not self._encoder:
             raise ValueError(
-                f"this model has no encoder: {self.config.encoder.name} is not open. Load the model with prolip.load"
+                f"this model has no encoder: {self.config.encoder.name} is not open. Load the model with prolip.load, "
+                "or pass the encoder with model.set_encoders"
             )
         return self._encoder[0]
 
@@ -209,5 +212,8 @@ def init_frozen_tower(tower: FrozenTower, log_var: float, generator: torch.Gener
         bound = layer.in_features**-0.5
         layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.zero_()
+    if tower.config.head.means == "learned":
+        # dropout may drop all components: the mean of nothing needs a direction, too
+        tower.mean.linear.bias.uniform_(-MIN_MEAN, MIN_MEAN, generator=generator)
     tower.log_var.output.weight.zero_()
     tower.log_var.output.bias.fill_(log_var)

@@ -166,6 +166,24 @@ class ProLIP(nn.Module):
         self.tokenizer_error = ""
         return self
 
+    def set_encoders(self, image: Any = None, text: Any = None) -> ProLIP:
+        """Give a model of `prolip adapt` its frozen encoders, if `prolip.load` can't find them by their names.
+
+        Args:
+            image: The image encoder: a name as `prolip adapt --image-encoder` takes it, or an object with `name`,
+                `digest` and `encode(batch)`; None: the model keeps the one that it has.
+            text: The text encoder, likewise.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: An encoder is another than the model was trained with, or the model has none.
+        """
+        from prolip.weights.load import set_encoders  # a layer above: see DEFERRED in tests/test_layers.py
+
+        return set_encoders(self, image, text)
+
     def init_weights(self, generator: torch.Generator) -> ProLIP:
         """Draw new weights on the CPU; they replace the weights that the model has.
 

@@ -16,7 +16,8 @@ from prolip.model.resize import resize_model
 from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.tokenizer import MASK_TOKENS, Tokenizer, TokenizerConfig, read_tokenizer_file
 from prolip.weights import hub
-from prolip.weights.encoders.attach import attach_encoders
+from prolip.weights.encoders.attach import attach_encoders, attach_named_encoders
+from prolip.weights.encoders.open import ImageEncoderName, TextEncoderName
 from prolip.weights.formats import huggingface, open_clip, release
 from prolip.weights.formats.base import WeightFormat
 from prolip.weights.formats.files import ForeignModel, read_foreign_model
@@ -131,7 +132,7 @@ def open_model(
             )
         model = ProLIP.from_folder(path)
         if model.config.is_frozen and with_encoders:
-            attach_encoders(model, load, folder=path)
+            attach_named_encoders(model, load, path)
         loaded = LoadedModel(
             model, LoadingReport(loaded=tuple(sorted(model.state_dict()))), model_folder.FORMAT
         )
@@ -140,6 +141,21 @@ def open_model(
     if tokenizer is not None:
         loaded.model.set_tokenizer(resolve_tokenizer(loaded.model, tokenizer))
     return loaded
+
+
+def set_encoders(
+    model: ProLIP, image: ImageEncoderName | None = None, text: TextEncoderName | None = None
+) -> ProLIP:
+    """Give a model with frozen towers its encoders, see `ProLIP.set_encoders`.
+
+    Args:
+        model: Changed in place.
+        image, text: The encoders; None: the model keeps the one that it has.
+
+    Returns:
+        The model itself.
+    """
+    return attach_encoders(model, load, image, text)
 
 
 def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:

@@ -113,6 +113,21 @@ def hash_files(paths: Iterable[Path], *settings: object) -> str:
     return digest.hexdigest()
 
 
+def find_tokens(ids: Tensor, pad_id: int) -> Tensor:
+    """Find which ids are no padding. A text without tokens counts as one padding token: features need something.
+
+    Args:
+        ids: (B, T).
+        pad_id: The id of padding.
+
+    Returns:
+        bool (B, T), at least one True in each row.
+    """
+    is_token = ids != pad_id
+    is_token[:, 0] |= ~is_token.any(1)
+    return is_token
+
+
 def pool_map(x: Tensor) -> Tensor:
     """Pool a feature map: the mean, and the largest mean of 3 x 3 overlapping cells.
 
@@ -131,7 +146,7 @@ def pool_tokens(x: Tensor, is_token: Tensor | None = None) -> Tensor:
 
     Args:
         x: (B, T, W).
-        is_token: bool (B, T), False for padding; None: there is none.
+        is_token: bool (B, T), False for padding, with a True in each row (`find_tokens`); None: there is no padding.
 
     Returns:
         (B, 2 W).
@@ -139,5 +154,5 @@ def pool_tokens(x: Tensor, is_token: Tensor | None = None) -> Tensor:
     if is_token is None:
         return torch.cat([x.mean(1), x.amax(1)], dim=1)
     mask = is_token[..., None]
-    mean = (x * mask).sum(1) / mask.sum(1).clamp_min(1)
+    mean = (x * mask).sum(1) / mask.sum(1)
     return torch.cat([mean, x.masked_fill(~mask, -torch.inf).amax(1)], dim=1)

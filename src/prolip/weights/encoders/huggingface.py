@@ -8,20 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prolip.checks import join_names
 from prolip.extras import import_extra
 from prolip.files import read_json
 from prolip.model.frozen_config import EncoderConfig
 from prolip.preprocessing import tokenizer_builders
-from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
 from prolip.weights import hub
-from prolip.weights.encoders.base import ImageEncoder, TextEncoder, hash_files, pool_map, pool_tokens
-from prolip.weights.formats.preprocessing import from_transformers
+from prolip.weights.encoders.base import (
+    ImageEncoder,
+    TextEncoder,
+    find_tokens,
+    hash_files,
+    pool_map,
+    pool_tokens,
+)
+from prolip.weights.formats.preprocessing import approximate_transformers
 
 MAX_CONTEXT = 256
 """Token ids per text: captions are short, and attention is quadratic."""
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 WEIGHTS = "*.safetensors"
 
 
@@ -43,9 +49,8 @@ def open_image_folder(folder: Path, *, name: str = "", license: str = "") -> Ima
     weights = _list_weights(folder)
     settings = read_json(processor) if processor.is_file() else {}
     size = _read_image_size(settings, read_json(folder / "config.json"))
-    default = ImagePreprocessing(size=size, mean=IMAGENET[0], std=IMAGENET[1], resize_mode="squash")
-    preprocessing = from_transformers(settings, size, default)
-    network = _ImageNetwork(_load_model(folder))
+    preprocessing = approximate_transformers(settings, size)
+    network = _ImageNetwork(_load_model(folder, "pixel_values"))
     digest = hash_files([*weights, folder / "config.json"], preprocessing)
     dim = network(torch.zeros(1, 3, size, size)).shape[1]
     config = EncoderConfig(name=name or str(folder), digest=digest, dim=dim, license=license)
@@ -73,9 +78,10 @@ def open_text_folder(folder: Path, *, name: str = "", license: str = "") -> Text
     context = min(MAX_CONTEXT, int(model_config.get("max_position_embeddings") or MAX_CONTEXT))
     tokenizer_config = infer_tokenizer_config(backend, folder, context, str(folder), "whitespace")
     tokenizer = Tokenizer(backend, tokenizer_config)
-    network = _TextNetwork(_load_model(folder), tokenizer_config.pad_id)
+    weights = _list_weights(folder)
+    network = _TextNetwork(_load_model(folder, "input_ids"), tokenizer_config.pad_id)
     digest = hash_files(
-        [*_list_weights(folder), folder / "config.json"], tokenizer.copy_backend().to_str(), tokenizer_config
+        [*weights, folder / "config.json"], tokenizer.copy_backend().to_str(), tokenizer_config
     )
     dim = network(tokenizer(["a"])).shape[1]
     config = EncoderConfig(name=name or str(folder), digest=digest, dim=dim, license=license)
@@ -98,13 +104,35 @@ def find_folder(name: str) -> Path:
     return path if path.is_dir() else hub.fetch(name)
 
 
-def _load_model(folder: Path) -> Any:
-    """The model of a folder, from its safetensors, in eval mode; pickles and remote code are refused."""
+def _load_model(folder: Path, expected_input: str) -> Any:
+    """The model of a folder, from its safetensors, float32, in eval mode; pickles and remote code are refused.
+
+    Args:
+        folder: The folder.
+        expected_input: Name of the input that the model must have: pixel_values or input_ids.
+
+    Raises:
+        ValueError: Its files can't be used, tensors are missing, or it has another input.
+    """
     transformers = import_extra("transformers", "photos")
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModel.from_pretrained(
-        str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
-    )
+    try:
+        model, report = transformers.AutoModel.from_pretrained(
+            str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False,
+            dtype=torch.float32, output_loading_info=True,
+        )  # fmt: skip
+    except Exception as error:  # of transformers, safetensors and torch, without a common base
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{folder} can't be opened by transformers: {reason}") from error
+    # transformers would draw what is missing at random; poolers are not read
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise ValueError(f"the weights of {folder} lack {join_names(missing)}: the file is damaged or incomplete")
+    if model.main_input_name != expected_input:
+        raise ValueError(
+            f"{folder} is a model of {model.main_input_name}, but an encoder of {expected_input} is needed: images are "
+            "pixel_values, texts are input_ids"
+        )
     return model.eval().requires_grad_(False)
 
 
@@ -154,6 +182,6 @@ class _TextNetwork:
     @torch.no_grad()
     def __call__(self, inputs: Tensor) -> Tensor:
         self._model.to(inputs.device)
-        is_token = inputs != self._pad_id
+        is_token = find_tokens(inputs, self._pad_id)
         x: Tensor = self._model(input_ids=inputs, attention_mask=is_token.long()).last_hidden_state
         return pool_tokens(x, is_token)

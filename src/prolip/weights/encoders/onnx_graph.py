@@ -16,10 +16,20 @@ from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
-from prolip.weights.encoders.base import ImageEncoder, TextEncoder, hash_files, pool_map, pool_tokens
-from prolip.weights.formats.preprocessing import from_transformers
+from prolip.weights.encoders.base import (
+    ImageEncoder,
+    TextEncoder,
+    find_tokens,
+    hash_files,
+    pool_map,
+    pool_tokens,
+)
+from prolip.weights.formats.preprocessing import approximate_transformers
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+)  # fmt: skip
 CONTEXT_LENGTH = 128
 """Token ids per text, if the tokenizer doesn't say it."""
 
@@ -49,10 +59,11 @@ def open_onnx_image_encoder(path: Path) -> ImageEncoder:
     session = open_session(path)
     processor = read_json(settings)
     size = _read_size(session, processor, path)
-    default = ImagePreprocessing(size=size, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    preprocessing = from_transformers(processor, size, default)
+    preprocessing = approximate_transformers(processor, size)
+    weights = list_weight_files(path)
+    digest = hash_files([path, *weights], preprocessing)
     return make_onnx_image_encoder(
-        str(path), session, preprocessing, hash_files([path], preprocessing), files=(path, settings)
+        str(path), session, preprocessing, digest, files=(path, *weights, settings)
     )
 
 
@@ -106,11 +117,39 @@ def open_onnx_text_encoder(path: Path) -> TextEncoder:
     config = infer_tokenizer_config(backend, path.parent, CONTEXT_LENGTH, str(path), "whitespace")
     tokenizer = Tokenizer(backend, config)
     session = open_session(path)
+    _require_text_inputs(session, path)
     network = _TextGraph(session, config.pad_id)
     dim = network(tokenizer(["a"])).shape[1]
-    digest = hash_files([path], tokenizer.copy_backend().to_str(), config)
-    files = (path, path.parent / "tokenizer.json")
+    weights = list_weight_files(path)
+    digest = hash_files([path, *weights], tokenizer.copy_backend().to_str(), config)
+    files = (path, *weights, *_list_tokenizer_files(path.parent))
     return TextEncoder(EncoderConfig(name=str(path), digest=digest, dim=dim), tokenizer, network, files)
+
+
+def list_weight_files(path: Path) -> list[Path]:
+    """The files in which a graph keeps its weights, besides its own: those of more than two gigabytes, for example.
+
+    Args:
+        path: The graph.
+
+    Returns:
+        Existing files, sorted.
+    """
+    onnx = import_extra("onnx", "onnx")
+    model = onnx.load(str(path), load_external_data=False)
+    names = {
+        entry.value
+        for tensor in onnx.external_data_helper._get_all_tensors(model)
+        if onnx.external_data_helper.uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return [path.parent / name for name in sorted(names)]
+
+
+def _list_tokenizer_files(folder: Path) -> list[Path]:
+    """The files of the tokenizer that a copy of the encoder needs."""
+    return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
 def open_session(path: Path) -> Any:
@@ -145,6 +184,23 @@ def _read_size(session: Any, processor: dict[str, Any], path: Path) -> int:
     return size
 
 
+def _require_text_inputs(session: Any, path: Path) -> None:
+    """Raise ValueError unless a graph takes ids, and texts of any number and length."""
+    inputs = {entry.name: entry.shape for entry in session.get_inputs()}
+    unknown = sorted(inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"})
+    if "input_ids" not in inputs or unknown:
+        raise ValueError(
+            f"{path} must have the input input_ids and no others than attention_mask and token_type_ids, not "
+            f"{', '.join(inputs)}"
+        )
+    shape = inputs["input_ids"]
+    if len(shape) != 2 or any(isinstance(length, int) for length in shape):
+        raise ValueError(
+            f"{path} takes input_ids of the shape {shape}: it must take any number of texts of any length. Export it "
+            "with dynamic axes"
+        )
+
+
 class _ImageGraph:
     """Normalized pixels (B, 3, S, S) -> features (B, F), one image at a time.
 
@@ -175,7 +231,7 @@ class _TextGraph:
         self._output = session.get_outputs()[0].name
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        is_token = inputs.cpu() != self._pad_id
+        is_token = find_tokens(inputs.cpu(), self._pad_id)
         values = {
             "input_ids": inputs.cpu().long().numpy(),
             "attention_mask": is_token.long().numpy(),
@@ -187,6 +243,11 @@ class _TextGraph:
 
 def _pool(x: Tensor, is_token: Tensor | None) -> Tensor:
     """Features (B, F) of an output: (B, F), tokens (B, T, W) or a map (B, C, H, W)."""
+    if x.ndim not in (2, 3, 4):
+        raise ValueError(
+            f"the first output of the graph has the shape {tuple(x.shape)}; features are (B, F), tokens (B, T, W) or a "
+            "map (B, C, H, W)"
+        )
     if x.ndim == 4:
         return pool_map(x)
     return pool_tokens(x, is_token) if x.ndim == 3 else x

@@ -39,12 +39,12 @@ def open_image_encoder(encoder: ImageEncoderName, load_model: LoadModel) -> Imag
         return encoder
     if not isinstance(encoder, str | Path):
         return python_object.make_image_encoder(encoder)
-    name = str(encoder)
+    name = _make_absolute(str(encoder))
     _require_openable(name)
     if name in packaged.IMAGE_ENCODERS:
         return packaged.IMAGE_ENCODERS[name]()
     if name.lower().endswith(".onnx"):
-        return onnx_graph.open_onnx_image_encoder(Path(name).expanduser())
+        return onnx_graph.open_onnx_image_encoder(Path(name))
     if (folder := _find_transformers_folder(name)) is not None:
         return huggingface.open_image_folder(folder, name=name)
     return towers.make_tower_encoders(load_model(name), name)[0]
@@ -68,22 +68,29 @@ def open_text_encoder(encoder: TextEncoderName, load_model: LoadModel) -> TextEn
         return encoder
     if not isinstance(encoder, str | Path):
         return python_object.make_text_encoder(encoder)
-    name = str(encoder)
+    name = _make_absolute(str(encoder))
     _require_openable(name)
     if name in packaged.TEXT_ENCODERS:
         return packaged.TEXT_ENCODERS[name]()
     if name.lower().endswith(".onnx"):
-        return onnx_graph.open_onnx_text_encoder(Path(name).expanduser())
+        return onnx_graph.open_onnx_text_encoder(Path(name))
     if (folder := _find_transformers_folder(name)) is not None:
         return huggingface.open_text_folder(folder, name=name)
     return towers.make_tower_encoders(load_model(name), name)[1]
+
+
+def _make_absolute(name: str) -> str:
+    """A name whose path, if it is one of this machine, is absolute: a model names its encoders in any folder."""
+    prefix = TRANSFORMERS_PREFIX if name.startswith(TRANSFORMERS_PREFIX) else ""
+    path = Path(name.removeprefix(prefix)).expanduser()
+    return prefix + str(path.absolute()) if path.exists() or path.suffix.lower() == ".onnx" else name
 
 
 def _require_openable(name: str) -> None:
     """Raise ValueError if a name is that of a Python object, which no name can open."""
     if name.startswith("python:"):
         raise ValueError(
-            f"the encoder {name} is a Python object: pass it, prolip.load(..., image_encoder=, text_encoder=)"
+            f"the encoder {name} is a Python object: pass it with model.set_encoders(image=..., text=...)"
         )
 
 

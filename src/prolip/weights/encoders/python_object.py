@@ -52,6 +52,7 @@ def make_image_encoder(encoder: PythonEncoder) -> ImageEncoder:
     Returns:
         The encoder.
     """
+    _require_encoder(encoder)
     size = int(getattr(encoder, "image_size", DEFAULT_SIZE))
     preprocessing = ImagePreprocessing(size=size, mean=PIXELS[0], std=PIXELS[1], resize_mode="squash")
     network = _ImageObject(encoder)
@@ -68,6 +69,7 @@ def make_text_encoder(encoder: PythonEncoder) -> TextEncoder:
     Returns:
         The encoder.
     """
+    _require_encoder(encoder)
     tokenizer = make_byte_tokenizer()
     network = _TextObject(encoder, tokenizer)
     dim = network(tokenizer(["a"])).shape[1]
@@ -88,12 +90,16 @@ def make_byte_tokenizer() -> Tokenizer:
     return Tokenizer(backend, config)
 
 
-def _make_config(encoder: PythonEncoder, dim: int, settings: object) -> EncoderConfig:
-    """Name and digest of an object; TypeError if it isn't an encoder."""
+def _require_encoder(encoder: object) -> None:
+    """Raise TypeError if an object isn't an encoder."""
     if not isinstance(encoder, PythonEncoder):
         raise TypeError(
             f"an encoder is a name or an object with name, digest and encode(batch), not {type(encoder).__name__}"
         )
+
+
+def _make_config(encoder: PythonEncoder, dim: int, settings: object) -> EncoderConfig:
+    """The config of an object: its name, and a hash of its digest and of what is done with its input."""
     text = repr([VERSION, encoder.name, encoder.digest, settings])
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return EncoderConfig(name=f"python:{encoder.name}", digest=digest, dim=dim)
@@ -101,12 +107,21 @@ def _make_config(encoder: PythonEncoder, dim: int, settings: object) -> EncoderC
 
 def _as_features(values: Any, count: int, name: str) -> Tensor:
     """The features (B, F) that an object returned; ValueError unless they are B rows of numbers."""
-    features = torch.as_tensor(np.asarray(values)) if not isinstance(values, Tensor) else values.detach()
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.from_numpy(np.asarray(values, dtype=np.float32))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"encode of {name} returned {type(values).__name__}, not (B, F) numbers as an array or tensor"
+            ) from None
+    features = values.detach().float()
     if features.ndim != 2 or len(features) != count:
         raise ValueError(
             f"encode of {name} returned {tuple(features.shape)} for {count} inputs; it must be (B, F)"
         )
-    return features.float()
+    if not features.shape[1]:
+        raise ValueError(f"encode of {name} returned no features: {tuple(features.shape)}; it must be (B, F)")
+    return features
 
 
 class _ImageObject:

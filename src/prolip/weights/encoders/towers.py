@@ -37,22 +37,28 @@ def make_tower_encoders(model: ProLIP, name: str) -> tuple[ImageEncoder, TextEnc
     model = model.eval()
     images = EncoderConfig(name=name, digest=_hash_tower(model, "image"), dim=model.config.embed_dim)
     texts = EncoderConfig(name=name, digest=_hash_tower(model, "text"), dim=model.config.embed_dim)
+    identity = f"model-{images.digest[:8]}-{texts.digest[:8]}"
     return (
-        ImageEncoder(images, model.config.image.preprocessing, _Tower(model, "image")),
-        TextEncoder(texts, tokenizer, _Tower(model, "text")),
+        ImageEncoder(images, model.config.image.preprocessing, TowerNetwork(model, "image", identity)),
+        TextEncoder(texts, tokenizer, TowerNetwork(model, "text", identity)),
     )
 
 
-class _Tower:
-    """Inputs (B, ...) of a tower -> its mean (B, D), not of unit length; the variances are not used."""
+class TowerNetwork:
+    """Inputs (B, ...) of a tower -> its mean (B, D), not of unit length; the variances are not used.
 
-    def __init__(self, model: ProLIP, tower: str) -> None:
-        self._model, self._tower = model, tower
+    Attributes:
+        model: The model that the tower is of.
+        identity: A name of the model: equal for equal models.
+    """
+
+    def __init__(self, model: ProLIP, tower: str, identity: str) -> None:
+        self.model, self._tower, self.identity = model, tower, identity
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor) -> Tensor:
-        self._model.to(inputs.device)
-        mean: Tensor = getattr(self._model, self._tower)(inputs)[0]
+        self.model.to(inputs.device)
+        mean: Tensor = getattr(self.model, self._tower)(inputs)[0]
         return mean.float()
 
 

