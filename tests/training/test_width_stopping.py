@@ -24,7 +24,9 @@ from tests.adaptation.pictures import Pictures
 from tests.weights.encoders.tiny import Images, Texts
 
 OBJECTIVE = Objective(ppcl=1.0, likelihood=1.0, inclusion=0.0, masked=0.0, vib=0.0)
-ADAPT = AdaptConfig(dim=8, batch_size=16, epochs=3.0, image_views=1, text_crops=1, components=8, lr=0.01, progress=False)
+ADAPT = AdaptConfig(
+    dim=8, batch_size=16, epochs=3.0, image_views=1, text_crops=1, components=8, lr=0.01, progress=False
+)
 OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
 
 
@@ -54,9 +56,7 @@ def make_batches(folder):
 
 
 def read_widths(module):
-    return {
-        name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name
-    }
+    return {name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name}
 
 
 def are_equal(a, b):
@@ -72,15 +72,14 @@ def train_a_little(module, generator):
 
 def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generator):
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=2)
-    losses = [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 2.0]  # an equal loss is no improvement
+    losses = [(5.0, 5.0), (4.0, 5.0), (4.5, 4.0), (3.0, 4.0), (3.0, 3.0), (3.5, 3.0), (2.0, 3.0)]
     history = []
-    for loss in losses:
+    for present, kept in losses:  # an equal loss is no improvement
         train_a_little(module, generator)
         history.append(read_widths(module))
-        assert not stopper.stopped or loss == 2.0
-        stopper.update(loss)
+        assert not stopper.stopped or present == 2.0
+        stopper.update(present, kept)
     assert stopper.stopped
-    assert stopper.best == 3.0
     assert are_equal(read_widths(module), history[6])  # restored at index 5; then it was not asked again
     stopper.restore()
     assert are_equal(read_widths(module), history[3])
@@ -88,13 +87,15 @@ def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generato
 
 def test_stopping_restores_at_once_and_leaves_other_parameters(prepared, module, generator):
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
-    stopper.update(1.0)
+    stopper.update(1.0, 1.0)
     best = read_widths(module)
     train_a_little(module, generator)
     others = {name: value.clone() for name, value in module.named_parameters() if ".log_var." not in name}
-    stopper.update(1.5)
+    stopper.update(1.5, 1.0)
     assert are_equal(read_widths(module), best)
-    assert all(torch.equal(value, others[name]) for name, value in module.named_parameters() if name in others)
+    assert all(
+        torch.equal(value, others[name]) for name, value in module.named_parameters() if name in others
+    )
     assert len(others) > 4
 
 
@@ -108,12 +109,31 @@ def test_nothing_is_restored_before_the_first_evaluation(prepared, module, gener
 
 def test_a_loss_that_is_nan_is_no_improvement(prepared, module, generator):
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
-    stopper.update(1.0)
+    stopper.update(1.0, 1.0)
     best = read_widths(module)
     train_a_little(module, generator)
-    stopper.update(float("nan"))
+    stopper.update(float("nan"), 1.0)
     assert stopper.stopped
     assert are_equal(read_widths(module), best)
+
+
+def test_earlier_widths_are_compared_at_the_present_means(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=3)
+    present, kept = stopper.compare(OBJECTIVE)
+    assert present == kept  # before the first evaluation there are no others
+    stopper.update(present, kept)
+    early = read_widths(module)
+    train_a_little(module, generator)
+    late = read_widths(module)
+    present, kept = stopper.compare(OBJECTIVE)
+    assert are_equal(read_widths(module), late)
+    assert present == stopper.compute_loss(OBJECTIVE)
+    with torch.no_grad():
+        for name, value in module.named_parameters():
+            if name in early:
+                value.copy_(early[name])
+    assert kept == stopper.compute_loss(OBJECTIVE)
+    assert present != kept
 
 
 def test_the_loss_is_that_of_the_batches_without_dropout(prepared, module):
@@ -171,33 +191,35 @@ def read_run(folder):
     return weights, metrics
 
 
-def test_a_run_ends_with_the_widths_of_the_smallest_held_out_loss(prepared, tmp_path, monkeypatch):
+def test_a_run_ends_with_the_widths_that_were_better_than_all_before(prepared, tmp_path, monkeypatch):
     history = []
     update = WidthStopper.update
 
-    def record(self, loss):
-        history.append((loss, read_widths(self._module)))
-        update(self, loss)
+    def record(self, present, kept):
+        history.append((present, kept, read_widths(self._module)))
+        update(self, present, kept)
 
     monkeypatch.setattr(WidthStopper, "update", record)
     folder = train(make_config(prepared, tmp_path / "run", patience=100))
-    _, best = min(history, key=lambda entry: entry[0])
+    better = [entry for index, entry in enumerate(history) if index == 0 or entry[0] < entry[1]]
+    best = better[-1][2]
+    assert 1 < len(better) < len(history)
     weights, metrics = read_run(folder)
     assert are_equal({name.removeprefix("model."): value for name, value in best.items()},
                      {name: value for name, value in weights.items() if ".log_var." in f".{name}"})  # fmt: skip
     logged = [line["held_out/loss"] for line in metrics if "held_out/loss" in line]
-    assert logged == [loss for loss, _ in history]
+    assert logged == [present for present, _, _ in history]
 
 
 def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, caplog):
-    losses = iter([3.0, 2.0, 2.5, 2.5, *[9.0] * 100])
+    losses = iter([(3.0, 3.0), (2.0, 3.0), (2.5, 2.0), (2.5, 2.0), *[(9.0, 2.0)] * 100])
     seen = []
 
     def compute(self, objective):
         seen.append(read_widths(self._module))
         return next(losses)
 
-    monkeypatch.setattr(WidthStopper, "compute_loss", compute)
+    monkeypatch.setattr(WidthStopper, "compare", compute)
     with caplog.at_level(logging.INFO, "prolip.training"):
         folder = train(make_config(prepared, tmp_path / "run", patience=2))
     weights, _ = read_run(folder)
@@ -209,7 +231,9 @@ def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, c
 
 @pytest.mark.parametrize("stop_at", [1, 4, 7])
 @pytest.mark.parametrize("patience", [1, 100])
-def test_a_killed_run_that_is_resumed_equals_one_that_was_not(prepared, tmp_path, monkeypatch, patience, stop_at):
+def test_a_killed_run_that_is_resumed_equals_one_that_was_not(
+    prepared, tmp_path, monkeypatch, patience, stop_at
+):
     config = make_config(prepared, tmp_path / "killed", patience)
     expected = train(replace(config, out=str(tmp_path / "whole")))
     step = trainer.Trainer._step

@@ -66,8 +66,6 @@ class AdaptConfig:
     """Widths are linear in the features, instead of an MLP."""
     width_patience: Advanced[int] = 5
     """Held-out evaluations without improvement after which widths stop."""
-    contrastive: Advanced[float] = 1.0
-    """Weight of PPCL beside the likelihood, for learned means."""
     dropout: Advanced[float | None] = None
     """Fraction of the features that heads drop in training."""
     components: Advanced[int | None] = None
@@ -95,13 +93,13 @@ class AdaptConfig:
         if self.batch_size is not None:
             require_positive_int(self.batch_size, "batch_size")
             if self.batch_size == 1:
-                raise ValueError("batch_size must be at least 2: a pair is compared with the others of its batch")
+                raise ValueError(
+                    "batch_size must be at least 2: a pair is compared with the others of its batch"
+                )
         if self.components is not None:
             require_positive_int(self.components, "components")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if self.contrastive != 0:
-            require_positive(self.contrastive, "contrastive")
         require_positive(self.lr, "lr")
         if self.epochs is not None:
             require_positive(self.epochs, "epochs")

@@ -100,7 +100,7 @@ def make_train_config(out: Path, sizes: TrainingSizes, num_images: int, config: 
             image_crops=config.image_view_fraction if config.image_views else 0.0,
         ),
         objective=Objective(
-            ppcl=config.contrastive, likelihood=1.0, inclusion=0.0, masked=0.0, vib=0.0,
+            ppcl=0.0, likelihood=1.0, inclusion=0.0, masked=0.0, vib=0.0,
         ),
         optimizer=OptimizerConfig(
             lr=config.lr, betas=(0.9, 0.98), weight_decay=0.2, warmup_steps=min(50, max(1, steps // 10)),

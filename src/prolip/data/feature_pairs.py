@@ -63,7 +63,10 @@ class FeaturePairs:
                 "damaged. Remove it: `prolip adapt` writes it again"
             )
         offsets = self.offsets
-        is_complete = len(offsets) == len(self.images) + 1 and (offsets[0], offsets[-1]) == (0, len(self.texts))
+        is_complete = len(offsets) == len(self.images) + 1 and (offsets[0], offsets[-1]) == (
+            0,
+            len(self.texts),
+        )
         if not is_complete or (np.diff(offsets) < 1).any():
             raise ValueError(
                 f"{self.folder / OFFSETS} does not give each image its captions: the folder is damaged. Remove it: "
@@ -208,8 +211,9 @@ class FeatureLoader(BaseLoader):
                 "be resumed with those that it was started with"
             )
         epoch, position = state.get("epoch"), state.get("batch")
-        is_number = isinstance(epoch, int) and isinstance(position, int)
-        if not is_number or epoch < 0 or not 0 <= position <= len(self):
+        if not isinstance(epoch, int) or not isinstance(position, int):
+            raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
+        if epoch < 0 or not 0 <= position <= len(self):
             raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
         self.epoch, self.position = epoch, position
 

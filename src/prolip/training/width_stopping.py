@@ -117,7 +117,8 @@ class WidthStopper:
 
     def restore(self) -> None:
         """Write the kept widths into the module: once they have stopped after every step, and at the end of a run."""
-        self._write(self._kept)
+        if self._state[0]:  # before the first evaluation there are none
+            self._write(self._kept)
 
     @torch.no_grad()
     def _write(self, widths: Mapping[str, Tensor]) -> None:
