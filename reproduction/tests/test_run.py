@@ -115,7 +115,8 @@ def test_untrained_models_differ_by_seed_and_train_nothing(bench):
 def test_by_default_all_variants_with_their_seeds(bench):
     assert run.choose_cells(None, None) == [
         *(("prolip", seed) for seed in range(3)), ("clip", 0), *(("prolip-styled", seed) for seed in range(2)),
-            *(("clip-styled", seed) for seed in range(2)), *(("untrained", seed) for seed in range(3)), ("cost", 0),
+            *(("clip-styled", seed) for seed in range(2)), *(("untrained", seed) for seed in range(3)),
+            *(("untrained-varied", seed) for seed in range(3)), ("cost", 0),
     ]  # fmt: skip
     assert run.choose_cells(["clip"], [0, 4]) == [("clip", 0), ("clip", 4)]
 
@@ -123,7 +124,7 @@ def test_by_default_all_variants_with_their_seeds(bench):
 @pytest.mark.parametrize(
     ("variants", "seeds", "message"),
     [
-        (["clop"], None, "variant 'clop' is not one of .*'prolip', 'clip', .*'untrained', 'cost'"),
+        (["clop"], None, "variant 'clop' is not one of .*'prolip', 'clip', .*'untrained', 'untrained-varied', 'cost'"),
         (None, [-1], "seed must be"),
     ],
 )
