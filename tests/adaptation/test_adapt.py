@@ -20,7 +20,9 @@ from prolip.weights.load import load
 from tests.adaptation.pictures import Pictures, describe, draw, write_shard
 from tests.weights.encoders.tiny import Images, Texts
 
-FAST = AdaptConfig(dim=8, batch_size=16, epochs=2.0, image_views=1, text_crops=1, components=8, progress=False)
+FAST = AdaptConfig(
+    dim=8, batch_size=16, epochs=2.0, image_views=1, text_crops=1, components=8, progress=False
+)
 
 
 def make_encoders(**options):
@@ -61,16 +63,23 @@ def test_feature_pairs_are_the_mapped_features_of_the_encoders(adapted):
     for part in ("train", "held_out"):
         pairs = FeaturePairs(out / "pairs" / part)
         for row, (first, last) in enumerate(pairwise(pairs.offsets)):
-            found[tuple(pairs.captions[first:last]), part, row] = pairs.images[row, 0], pairs.texts[first:last, 0]
+            found[tuple(pairs.captions[first:last]), part, row] = (
+                pairs.images[row, 0],
+                pairs.texts[first:last, 0],
+            )
     assert len(found) == 80
     numbers = {tuple(describe(i)): [j for j in range(80) if describe(j) == describe(i)] for i in range(80)}
     for (captions, _, _), (image, texts) in found.items():
         with torch.no_grad():
             maps = [
-                model.image.feature_map(torch.from_numpy(Images().encode(draw(i)[None])).half().float())[0].numpy()
+                model.image.feature_map(torch.from_numpy(Images().encode(draw(i)[None])).half().float())[
+                    0
+                ].numpy()
                 for i in numbers[captions]
             ]
-            expected = model.text.feature_map(torch.from_numpy(Texts().encode(list(captions))).half().float()).numpy()
+            expected = model.text.feature_map(
+                torch.from_numpy(Texts().encode(list(captions))).half().float()
+            ).numpy()
         assert min(np.abs(one - image).max() for one in maps) < 0.02
         np.testing.assert_allclose(texts, expected, atol=0.02)
 
@@ -230,7 +239,11 @@ def test_streams_are_refused(tmp_path, data):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"lr": 0.1}, r"lr 0\.001 instead of 0\.1"), ({"text_crops": 0}, "text_crops 1 instead of 0"), ({"seed": 3}, "seed")],
+    [
+        ({"lr": 0.1}, r"lr 0\.001 instead of 0\.1"),
+        ({"text_crops": 0}, "text_crops 1 instead of 0"),
+        ({"seed": 3}, "seed"),
+    ],
 )
 def test_the_folder_of_other_options_is_refused(adapted, changes, message):
     with pytest.raises(ValueError, match=message):

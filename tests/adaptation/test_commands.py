@@ -69,7 +69,16 @@ def test_search(folder, capsys):
 
 
 def test_filter(folder, tmp_path, capsys):
-    out = run(capsys, "filter", folder / "embeddings", "--out", tmp_path / "kept", "--keep-fraction", "0.5", "--json")
+    out = run(
+        capsys,
+        "filter",
+        folder / "embeddings",
+        "--out",
+        tmp_path / "kept",
+        "--keep-fraction",
+        "0.5",
+        "--json",
+    )
     assert json.loads(out)
 
 
@@ -81,14 +90,34 @@ def test_filter(folder, tmp_path, capsys):
         ["uncertainty", "photos.tar", "--captions", "json:caption"],
         ["hierarcaps", "scenes/hierarcaps/test.csv"],
         ["hierarimgs", "scenes/hierarimgs/levels"],
-        ["robustness", "scenes/wds_scenes-shape_test", "--pgd-steps", "0", "--corruptions", "jpeg", "--severities", "1"],
+        [
+            "robustness",
+            "scenes/wds_scenes-shape_test",
+            "--pgd-steps",
+            "0",
+            "--corruptions",
+            "jpeg",
+            "--severities",
+            "1",
+        ],
         ["prompts", "scenes/wds_scenes-shape_test"],
     ],
     ids=lambda words: " ".join(words[:1] + words[2:3]),
 )
 def test_evaluate_and_report(folder, tmp_path, capsys, monkeypatch, words):
     monkeypatch.chdir(folder)
-    run(capsys, "evaluate", *words, "--model", "model", "--out", tmp_path / "results", "--no-figures", "--cache", "no")
+    run(
+        capsys,
+        "evaluate",
+        *words,
+        "--model",
+        "model",
+        "--out",
+        tmp_path / "results",
+        "--no-figures",
+        "--cache",
+        "no",
+    )
     out = run(capsys, "report", tmp_path / "results")
     assert Path(out.strip()).is_file()
 
@@ -106,7 +135,9 @@ def test_traverse(folder, tmp_path, capsys):
     from PIL import Image
 
     Image.fromarray(draw(0)).save(tmp_path / "a.png")
-    (tmp_path / "captions.txt").write_text("\n".join(sorted({text for i in range(30) for text in describe(i)})))
+    (tmp_path / "captions.txt").write_text(
+        "\n".join(sorted({text for i in range(30) for text in describe(i)}))
+    )
     out = run(capsys, "traverse", tmp_path / "a.png", "--captions", tmp_path / "captions.txt", "--model",
               folder / "model", "--json")  # fmt: skip
     assert json.loads(out)
@@ -144,15 +175,16 @@ def test_untrained_controls_read_the_same_features_with_random_widths(model):
     again = make_untrained(model, 0).embed_texts(texts)
     assert torch.equal(again.log_var, first.embed_texts(texts).log_var)
     for name in ("shift", "scale", "components"):
-        assert torch.equal(
-            getattr(first.image.feature_map, name), getattr(model.image.feature_map, name)
-        )
+        assert torch.equal(getattr(first.image.feature_map, name), getattr(model.image.feature_map, name))
     assert first.image.encoder is model.image.encoder
 
 
 def test_model_card_names_encoders_and_licenses(model):
     card = make_model_card(model, "me/photos", "mit")
-    assert f"| frozen image encoder | image.onnx (digest {model.config.image.encoder.digest}, 16 features, " in card
+    assert (
+        f"| frozen image encoder | image.onnx (digest {model.config.image.encoder.digest}, 16 features, "
+        in card
+    )
     assert "license not stated" in card
     assert "patches" not in card
 
@@ -170,7 +202,9 @@ def test_a_moved_encoder_says_how_to_pass_it(folder, tmp_path):
 
 
 def test_another_encoder_under_the_same_name_is_refused(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "all", ignore=shutil.ignore_patterns("db", "scenes", "embeddings"))
+    copy = shutil.copytree(
+        folder, tmp_path / "all", ignore=shutil.ignore_patterns("db", "scenes", "embeddings")
+    )
     config_path = copy / "model" / "model" / "config.json"
     config_path.write_text(config_path.read_text().replace(str(folder), str(copy)))
     tiny.write_text_graph(copy / "text", seed=5)

@@ -48,7 +48,10 @@ def read(loader, epochs=1):
 
 
 def as_values(batches):
-    return [(b.pixels.tolist(), b.token_ids.tolist(), b.captions, b.keys, b.sample_indices.tolist()) for b in batches]
+    return [
+        (b.pixels.tolist(), b.token_ids.tolist(), b.captions, b.keys, b.sample_indices.tolist())
+        for b in batches
+    ]
 
 
 def test_every_image_comes_once_per_epoch_in_another_order(pairs):
@@ -101,7 +104,10 @@ def test_without_fractions_there_are_whole_inputs_only(pairs):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_batches_do_not_depend_on_the_number_of_ranks(pairs, world_size):
     expected = as_values(read(FeatureLoader(pairs, 6, HALF, seed=4, rank=0, world_size=1), 3))
-    ranks = [read(FeatureLoader(pairs, 6, HALF, seed=4, rank=r, world_size=world_size), 3) for r in range(world_size)]
+    ranks = [
+        read(FeatureLoader(pairs, 6, HALF, seed=4, rank=r, world_size=world_size), 3)
+        for r in range(world_size)
+    ]
     for number, batch in enumerate(expected):
         parts = as_values([batches[number] for batches in ranks])
         assert all(len(part[0]) == 6 // world_size for part in parts)
@@ -146,7 +152,9 @@ def test_the_state_of_other_features_is_refused(pairs, tmp_path):
         FeatureLoader(other, 5, HALF, seed=0).load_state_dict(state)
 
 
-@pytest.mark.parametrize("change", [{"batch": 5}, {"batch": -1}, {"batch": "1"}, {"epoch": None}, {"epoch": -1}])
+@pytest.mark.parametrize(
+    "change", [{"batch": 5}, {"batch": -1}, {"batch": "1"}, {"epoch": None}, {"epoch": -1}]
+)
 def test_a_damaged_state_is_refused(pairs, change):
     loader = FeatureLoader(pairs, 5, HALF, seed=0)
     with pytest.raises(ValueError, match="damaged"):

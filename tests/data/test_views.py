@@ -50,7 +50,11 @@ def test_a_view_depends_on_seed_and_index_alone(kind):
 
 
 def test_addresses_are_parsed_and_formatted(tmp_path):
-    for kind, seed, data in (("part", 3, "a/b.tar"), ("crops", 1000, "scenes:simple"), ("part", 1, "view:part@2:x")):
+    for kind, seed, data in (
+        ("part", 3, "a/b.tar"),
+        ("crops", 1000, "scenes:simple"),
+        ("part", 1, "view:part@2:x"),
+    ):
         assert parse_view(format_view(kind, seed, data)) == (kind, seed, data)
     for address in ("photos", "view:other@1:x", "view:part@:x", "view:part@1:", "view:part@-1:x"):
         assert parse_view(address) is None

@@ -132,9 +132,7 @@ def test_a_model_without_encoder_names_it(tmp_path, generator):
     with pytest.raises(ValueError, match="python:x"):
         loaded.encode_image(torch.zeros(1, 3, 8, 8))
     x = torch.randn(3, COMPONENTS, generator=generator)
-    assert torch.equal(
-        loaded.encode_components(x, "text").mean, model.encode_components(x, "text").mean
-    )
+    assert torch.equal(loaded.encode_components(x, "text").mean, model.encode_components(x, "text").mean)
     assert loaded.config == model.config
 
 

@@ -24,7 +24,9 @@ from tests.adaptation.pictures import Pictures
 from tests.weights.encoders.tiny import Images, Texts
 
 OBJECTIVE = Objective(ppcl=1.0, likelihood=1.0, inclusion=0.0, masked=0.0, vib=0.0)
-ADAPT = AdaptConfig(dim=8, batch_size=16, epochs=3.0, image_views=1, text_crops=1, components=8, lr=0.01, progress=False)
+ADAPT = AdaptConfig(
+    dim=8, batch_size=16, epochs=3.0, image_views=1, text_crops=1, components=8, lr=0.01, progress=False
+)
 OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
 
 
@@ -54,9 +56,7 @@ def make_batches(folder):
 
 
 def read_widths(module):
-    return {
-        name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name
-    }
+    return {name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name}
 
 
 def are_equal(a, b):
@@ -94,7 +94,9 @@ def test_stopping_restores_at_once_and_leaves_other_parameters(prepared, module,
     others = {name: value.clone() for name, value in module.named_parameters() if ".log_var." not in name}
     stopper.update(1.5)
     assert are_equal(read_widths(module), best)
-    assert all(torch.equal(value, others[name]) for name, value in module.named_parameters() if name in others)
+    assert all(
+        torch.equal(value, others[name]) for name, value in module.named_parameters() if name in others
+    )
     assert len(others) > 4
 
 
@@ -209,7 +211,9 @@ def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, c
 
 @pytest.mark.parametrize("stop_at", [1, 4, 7])
 @pytest.mark.parametrize("patience", [1, 100])
-def test_a_killed_run_that_is_resumed_equals_one_that_was_not(prepared, tmp_path, monkeypatch, patience, stop_at):
+def test_a_killed_run_that_is_resumed_equals_one_that_was_not(
+    prepared, tmp_path, monkeypatch, patience, stop_at
+):
     config = make_config(prepared, tmp_path / "killed", patience)
     expected = train(replace(config, out=str(tmp_path / "whole")))
     step = trainer.Trainer._step

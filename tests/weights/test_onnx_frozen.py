@@ -13,7 +13,9 @@ from tests.weights.encoders import tiny
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
-FAST = AdaptConfig(dim=8, batch_size=16, epochs=2.0, image_views=1, text_crops=1, components=8, progress=False)
+FAST = AdaptConfig(
+    dim=8, batch_size=16, epochs=2.0, image_views=1, text_crops=1, components=8, progress=False
+)
 TEXTS = [text for i in range(9) for text in describe(i)] + ["", "red", "one unknown word"]
 
 

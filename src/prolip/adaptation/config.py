@@ -95,7 +95,9 @@ class AdaptConfig:
         if self.batch_size is not None:
             require_positive_int(self.batch_size, "batch_size")
             if self.batch_size == 1:
-                raise ValueError("batch_size must be at least 2: a pair is compared with the others of its batch")
+                raise ValueError(
+                    "batch_size must be at least 2: a pair is compared with the others of its batch"
+                )
         if self.components is not None:
             require_positive_int(self.components, "components")
         if self.dropout is not None and not 0 <= self.dropout < 1:

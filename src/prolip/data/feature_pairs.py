@@ -63,7 +63,10 @@ class FeaturePairs:
                 "damaged. Remove it: `prolip adapt` writes it again"
             )
         offsets = self.offsets
-        is_complete = len(offsets) == len(self.images) + 1 and (offsets[0], offsets[-1]) == (0, len(self.texts))
+        is_complete = len(offsets) == len(self.images) + 1 and (offsets[0], offsets[-1]) == (
+            0,
+            len(self.texts),
+        )
         if not is_complete or (np.diff(offsets) < 1).any():
             raise ValueError(
                 f"{self.folder / OFFSETS} does not give each image its captions: the folder is damaged. Remove it: "

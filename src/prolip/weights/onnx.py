@@ -134,7 +134,9 @@ def _make_features(model: ProLIP, tower: Modality) -> Tensor:
     return torch.randn(3, config.encoder.dim, generator=torch.Generator().manual_seed(0))
 
 
-def _export_tower(graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
+def _export_tower(
+    graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, axes: list[int], path: Path
+) -> Path:
     """Write one tower as an ONNX file; return its path. Silences the exporter's log and warnings meanwhile.
 
     Args:
@@ -152,7 +154,9 @@ def _export_tower(graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, 
     return export_module(graph, (inputs,), path, names, axes, external_data=is_large)
 
 
-def _compare_with_torch(graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, path: Path) -> dict[str, float]:
+def _compare_with_torch(
+    graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, path: Path
+) -> dict[str, float]:
     """Compare the ONNX file with torch; return the largest absolute differences of mean and log_var.
 
     Both run on the whole inputs and on their first row, which tests another batch size. Raises ValueError if a

@@ -141,7 +141,11 @@ def export_onnx_encoder(model: ProLIP, tower: Modality, inputs: Tensor, path: Pa
         tail_names = (["output", "ids"][: len(tail_inputs)], list(OUTPUTS))
         tail_axes = [0, 1] if is_text and output.ndim == 3 else [0]
         tail = onnx.load(
-            str(export_module(head, tail_inputs, Path(folder, "tail.onnx"), tail_names, tail_axes, opset=opset))
+            str(
+                export_module(
+                    head, tail_inputs, Path(folder, "tail.onnx"), tail_names, tail_axes, opset=opset
+                )
+            )
         )
         tail = onnx.compose.add_prefix(tail, "head/")
         encoder = onnx.compose.add_prefix(encoder, "encoder/")

@@ -36,12 +36,17 @@ def resnet(tmp_path_factory):
 
 def test_text_features_are_mean_and_maximum_of_the_models_own_tokens(bert):
     encoder = open_text_encoder(bert, load)
-    model, tokenizer = transformers.AutoModel.from_pretrained(bert), transformers.AutoTokenizer.from_pretrained(bert)
+    model, tokenizer = (
+        transformers.AutoModel.from_pretrained(bert),
+        transformers.AutoTokenizer.from_pretrained(bert),
+    )
     features = encoder.encode(encoder.tokenizer(CAPTIONS))
     for row, caption in enumerate(CAPTIONS):
         with torch.no_grad():
             tokens = model(**tokenizer(caption, return_tensors="pt")).last_hidden_state[0]
-        torch.testing.assert_close(features[row], torch.cat([tokens.mean(0), tokens.amax(0)]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            features[row], torch.cat([tokens.mean(0), tokens.amax(0)]), rtol=0, atol=1e-5
+        )
     assert encoder.config.dim == 32
 
 
@@ -107,7 +112,10 @@ def test_digest_changes_with_weights_preprocessing_and_tokenizer(bert, vit, tmp_
         digest(tiny.write_vit, open_image_encoder, "image"),
         digest(tiny.write_vit, open_image_encoder, "image weights", seed=1),
         digest(
-            tiny.write_vit, open_image_encoder, "mean", edit=("preprocessor_config.json", "0.5, 0.5", "0.5, 0.4")
+            tiny.write_vit,
+            open_image_encoder,
+            "mean",
+            edit=("preprocessor_config.json", "0.5, 0.5", "0.5, 0.4"),
         ),
     ]
     assert image[0] == open_image_encoder(vit, load).config.digest
@@ -168,7 +176,10 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(vit, tmp_path):
 @pytest.mark.parametrize(
     ("processor", "mode"),
     [
-        ({"size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}, "do_center_crop": True}, "shortest"),
+        (
+            {"size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}, "do_center_crop": True},
+            "shortest",
+        ),
         ({"size": {"shortest_edge": 24}, "crop_pct": 0.875}, "shortest"),
         ({"size": {"height": 24, "width": 24}}, "squash"),
         ({}, "squash"),

@@ -82,7 +82,9 @@ def make_graph(path, shape, output, op, output_kind=None):
 
 
 def test_a_graph_of_vectors_is_not_pooled(tmp_path, image_graph):
-    (tmp_path / "preprocessor_config.json").write_text('{"size": {"height": 8, "width": 8}, "image_mean": [0, 0, 0]}')
+    (tmp_path / "preprocessor_config.json").write_text(
+        '{"size": {"height": 8, "width": 8}, "image_mean": [0, 0, 0]}'
+    )
     graph = make_graph(tmp_path / "flat.onnx", [None, 3, 8, 8], [None, 192], op="Flatten")
     encoder = open_image_encoder(graph, load)
     pixels = torch.arange(2 * 192.0).reshape(2, 3, 8, 8)
@@ -91,7 +93,9 @@ def test_a_graph_of_vectors_is_not_pooled(tmp_path, image_graph):
 
 def test_a_graph_whose_output_is_no_feature_is_refused(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text('{"size": {"height": 8, "width": 8}}')
-    graph = make_graph(tmp_path / "x.onnx", [None, 3, 8, 8], None, op="Shape", output_kind=onnx.TensorProto.INT64)
+    graph = make_graph(
+        tmp_path / "x.onnx", [None, 3, 8, 8], None, op="Shape", output_kind=onnx.TensorProto.INT64
+    )
     with pytest.raises(ValueError, match="features are"):
         open_image_encoder(graph, load)
 

@@ -55,7 +55,9 @@ class Texts:
 class _Convolutions(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, channels, 4, stride=4), nn.Tanh(), nn.Conv2d(channels, channels, 1))
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, channels, 4, stride=4), nn.Tanh(), nn.Conv2d(channels, channels, 1)
+        )
 
     def forward(self, pixels):
         return self.layers(pixels)
@@ -150,7 +152,9 @@ def write_resnet(folder, seed=0):
     """A ResNet with its preprocessing, in the hub's layout."""
     import transformers
 
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
+    )
     torch.manual_seed(seed)
     transformers.ResNetModel(config).save_pretrained(str(folder))
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))

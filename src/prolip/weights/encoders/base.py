@@ -75,7 +75,9 @@ def _run(network: Network, inputs: Tensor, config: EncoderConfig) -> Tensor:
     """Checked features (B, F) of inputs, without gradients. A network of torch comes to the device of the inputs."""
     if isinstance(network, nn.Module):
         network.to(inputs.device)
-        inputs = inputs.float() if inputs.is_floating_point() else inputs  # a model in half precision halves pixels
+        inputs = (
+            inputs.float() if inputs.is_floating_point() else inputs
+        )  # a model in half precision halves pixels
     return check_features(network(inputs), len(inputs), config)
 
 

@@ -127,7 +127,9 @@ def _load_model(folder: Path, expected_input: str) -> Any:
     # transformers would draw what is missing at random; poolers are not read
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if missing:
-        raise ValueError(f"the weights of {folder} lack {join_names(missing)}: the file is damaged or incomplete")
+        raise ValueError(
+            f"the weights of {folder} lack {join_names(missing)}: the file is damaged or incomplete"
+        )
     if model.main_input_name != expected_input:
         raise ValueError(
             f"{folder} is a model of {model.main_input_name}, but an encoder of {expected_input} is needed: images are "
