@@ -35,8 +35,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("commands")
     image, text = tiny.write_image_graph(folder / "image"), tiny.write_text_graph(folder / "text")
     data = write_shard(folder / "photos.tar", 60)
-    main(["adapt", str(data), "--out", str(folder / "model"), "--image-encoder", str(image), "--text-encoder", str(text),
-          *OPTIONS])  # fmt: skip
+    main(["adapt", str(data), "--out", str(folder / "model"), "--image-encoder", str(image), "--text-encoder",
+          str(text), *OPTIONS])  # fmt: skip
     main(["embed", str(data), "--model", str(folder / "model"), "--out", str(folder / "embeddings"), "--captions",
           "json:caption"])  # fmt: skip
     main(["index", str(folder / "embeddings"), "--out", str(folder / "db")])

@@ -158,13 +158,18 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
 def _describe_encoders(config: ModelConfig) -> str:
     """Rows of the model card: names, digests and licenses of frozen encoders; "" for another model."""
     return "".join(
-        f"| frozen {modality} encoder | {Path(encoder.name).name if Path(encoder.name).is_absolute() else encoder.name} "
-        f"(digest {encoder.digest}, {encoder.dim} features, license {encoder.license or 'not stated'}"
+        f"| frozen {modality} encoder | {_hide_folder(encoder.name)} (digest {encoder.digest}, {encoder.dim} features, "
+        f"license {encoder.license or 'not stated'}"
         f"{', its files are in this repository' if encoder.is_bundled else ''}) |\n"
         for modality, tower in (("image", config.image), ("text", config.text))
         if isinstance(tower, FrozenImageConfig | FrozenTextConfig)
         for encoder in (tower.encoder,)
     )
+
+
+def _hide_folder(name: str) -> str:
+    """A name without the folder, if it is a path of the machine that made the model."""
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def _download(repo_id: str, name: str, revision: str | None) -> Path | None:

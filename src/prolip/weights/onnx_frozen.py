@@ -134,7 +134,9 @@ def export_onnx_encoder(model: ProLIP, tower: Modality, inputs: Tensor, path: Pa
     assert isinstance(network, ImageGraph | TextGraph)
     encoder = _read_graph(onnx, network.path)
     opset = _get_opset(encoder)
-    head = _OutputHead(FeatureGraph(model, tower, None), network.pad_id if tower == "text" else None)
+    head = _OutputHead(
+        FeatureGraph(model, tower, None), network.pad_id if isinstance(network, TextGraph) else None
+    )
     output, is_text = _run_graph(network, inputs), tower == "text"
     with TemporaryDirectory() as folder:
         tail_inputs = (output, inputs) if is_text else (output,)

@@ -39,7 +39,7 @@ def export_module(
     """
     level, training = logging.getLogger("torch.onnx").level, module.training
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of torchvision, which it doesn't need
-    dynamic = {axis: torch.export.Dim.DYNAMIC for axis in axes}
+    dynamic = dict.fromkeys(axes, torch.export.Dim.DYNAMIC)
     shapes = tuple({axis: dim for axis, dim in dynamic.items() if axis < value.ndim} for value in inputs)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):

@@ -114,7 +114,7 @@ def _as_features(values: Any, count: int, name: str) -> Tensor:
             raise ValueError(
                 f"encode of {name} returned {type(values).__name__}, not (B, F) numbers as an array or tensor"
             ) from None
-    features = values.detach().float()
+    features: Tensor = values.detach().float()
     if features.ndim != 2 or len(features) != count:
         raise ValueError(
             f"encode of {name} returned {tuple(features.shape)} for {count} inputs; it must be (B, F)"
