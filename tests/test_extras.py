@@ -28,7 +28,7 @@ def test_import_extra_returns_the_module():
 def test_extras_match_pyproject():
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for name, modules in extras.EXTRAS.items():
-        packages = {line.split(">")[0].split("[")[0] for line in declared[name]}
+        packages = {line.split(">")[0].split("[")[0].replace("-", "_") for line in declared[name]}
         assert packages == set(modules), name
 
 

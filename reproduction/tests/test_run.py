@@ -124,7 +124,11 @@ def test_by_default_all_variants_with_their_seeds(bench):
 @pytest.mark.parametrize(
     ("variants", "seeds", "message"),
     [
-        (["clop"], None, "variant 'clop' is not one of .*'prolip', 'clip', .*'untrained', 'untrained-varied', 'cost'"),
+        (
+            ["clop"],
+            None,
+            "variant 'clop' is not one of .*'prolip', 'clip', .*'untrained', 'untrained-varied', 'cost'",
+        ),
         (None, [-1], "seed must be"),
     ],
 )

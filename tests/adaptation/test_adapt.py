@@ -253,7 +253,7 @@ def test_the_folder_of_other_options_is_refused(adapted, changes, message):
 def test_the_folder_of_other_encoders_is_refused(adapted):
     texts = Texts()
     texts.digest = "2"
-    with pytest.raises(ValueError, match="text encoder [0-9a-f]{16} instead of"):
+    with pytest.raises(ValueError, match=r"text encoder [0-9a-f]{16} instead of"):
         adapt_encoders(Encoders.from_objects(Images(), texts), Pictures(80), adapted[1], FAST)
 
 

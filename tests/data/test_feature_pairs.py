@@ -132,14 +132,14 @@ def test_resuming_continues_at_any_batch(pairs, resume_at):
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
-        (dict(seed=1), "seed"),
-        (dict(global_batch_size=4), "global_batch_size"),
-        (dict(fractions=ViewFractions(images=0.3, texts=0.5)), "text_views"),
-        (dict(fractions=ViewFractions(images=0.2, texts=0.4)), "image_views"),
+        ({"seed": 1}, "seed"),
+        ({"global_batch_size": 4}, "global_batch_size"),
+        ({"fractions": ViewFractions(images=0.3, texts=0.5)}, "text_views"),
+        ({"fractions": ViewFractions(images=0.2, texts=0.4)}, "image_views"),
     ],
 )
 def test_the_state_of_other_settings_is_refused(pairs, changed, name):
-    settings = dict(global_batch_size=5, fractions=HALF, seed=0)
+    settings = {"global_batch_size": 5, "fractions": HALF, "seed": 0}
     state = FeatureLoader(pairs, **settings).state_dict()
     with pytest.raises(ValueError, match=name):
         FeatureLoader(pairs, **settings | changed).load_state_dict(state)
@@ -167,7 +167,7 @@ def test_unfit_batch_sizes_and_fractions_are_refused(tmp_path, pairs):
     with pytest.raises(ValueError, match="not a multiple of the 2 ranks"):
         FeatureLoader(pairs, 5, HALF, seed=0, rank=0, world_size=2)
     without = write(tmp_path / "without", image_views=1)
-    with pytest.raises(ValueError, match="fraction 0.3 of the images"):
+    with pytest.raises(ValueError, match=r"fraction 0\.3 of the images"):
         FeatureLoader(without, 5, HALF, seed=0)
     with pytest.raises(ValueError, match="images"):
         ViewFractions(images=1.5)
@@ -212,7 +212,7 @@ def test_a_damaged_description_is_refused(pairs, text):
 def test_damaged_captions_are_refused(pairs, text):
     (pairs.folder / CAPTIONS).write_text(text)
     with pytest.raises(ValueError, match=CAPTIONS):
-        FeaturePairs(pairs.folder).captions
+        read(FeatureLoader(FeaturePairs(pairs.folder), 5, HALF, seed=0))
 
 
 def test_offsets_that_do_not_fit_are_refused(pairs):

@@ -27,7 +27,10 @@ class Doubling:
         return 2 * inputs.flatten(1)[:, :FEATURES].float()
 
 
-def make_model(head=HeadConfig(components=COMPONENTS, hidden=7, width_hidden=4, dropout=0.4), seed=0):
+HEAD = HeadConfig(components=COMPONENTS, hidden=7, width_hidden=4, dropout=0.4)
+
+
+def make_model(head=HEAD, seed=0):
     image = FrozenImageConfig(preprocessing=ImagePreprocessing(size=8), encoder=ENCODER, head=head)
     tokenizer = TokenizerConfig(vocab_size=10, context_length=12, pad_id=0)
     config = ModelConfig(

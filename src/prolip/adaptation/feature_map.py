@@ -27,8 +27,8 @@ def fit_feature_map(features: Tensor, components: int) -> FeatureMap:
         The map.
 
     Raises:
-        ValueError: There are fewer than two rows, more components than features, a feature is not finite, or all rows are
-            equal.
+        ValueError: There are fewer than two rows, more components than features, a feature is not finite, or all rows
+            are equal.
     """
     count, dim = features.shape
     if count < 2:

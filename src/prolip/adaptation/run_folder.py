@@ -59,8 +59,8 @@ def require_random_access(data: str | Path | Source) -> None:
     """
     if isinstance(data, str) and is_stream(data):
         raise ValueError(
-            f"{data} is a stream, which can only be read once from the beginning, but adapt reads every image and caption "
-            "again for its views. Download the data first"
+            f"{data} is a stream, which can only be read once from the beginning, but adapt reads every image and "
+            "caption again for its views. Download the data first"
         )
 
 
@@ -92,6 +92,6 @@ def _write_or_check(folder: Path, encoders: Encoders, config: AdaptConfig) -> No
     ]
     if changes:
         raise ValueError(
-            f"{folder} holds a run with other options: {', '.join(changes)}. Choose another folder, or the same options to "
-            "continue it"
+            f"{folder} holds a run with other options: {', '.join(changes)}. Choose another folder, or the same "
+            "options to continue it"
         )

@@ -211,9 +211,9 @@ class FeatureLoader(BaseLoader):
                 "be resumed with those that it was started with"
             )
         epoch, position = state.get("epoch"), state.get("batch")
-        if not isinstance(epoch, int) or not isinstance(position, int):
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0:
             raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
-        if epoch < 0 or not 0 <= position <= len(self):
+        if not 0 <= position <= len(self):
             raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
         self.epoch, self.position = epoch, position
 

@@ -22,6 +22,7 @@ from prolip.data.order import derive_seed
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import RankingMetric, similarity
+from prolip.model.frozen_config import FrozenImageConfig
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.progress import progress_bar
@@ -81,6 +82,19 @@ class AttackResult(NamedTuple):
     images: Gaussian
 
 
+def require_gradients(model: ProLIP) -> None:
+    """Raise ValueError unless an attack can follow the gradient from the embedding to the pixels.
+
+    Args:
+        model: The model that is to be attacked.
+    """
+    if isinstance(model.config.image, FrozenImageConfig):
+        raise ValueError(
+            f"a PGD attack needs gradients with respect to pixels, which the frozen encoder "
+            f"{model.config.image.encoder.name} does not give: leave the attack out with --pgd-steps 0"
+        )
+
+
 def attack_batch(
     model: ProLIP,
     pixels: Tensor,
@@ -102,6 +116,7 @@ def attack_batch(
     Returns:
         One result for each of `attack.steps`, in their order, on the model's device.
     """
+    require_gradients(model)
     _check_batch(pixels, labels, classes)
     sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
     labels, classes = labels.to(model.device), classes.to(model.device)

@@ -17,7 +17,7 @@ from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, ImageTransform
 from prolip.evaluation.configs import RobustnessConfig
 from prolip.evaluation.corruptions import make_corruption, make_occlusion
-from prolip.evaluation.pgd import PGDAttack, attack_images
+from prolip.evaluation.pgd import PGDAttack, attack_images, require_gradients
 from prolip.evaluation.ranking import resolve_ranking
 from prolip.evaluation.result import Mean, Proportion
 from prolip.evaluation.robustness_result import (
@@ -58,6 +58,8 @@ def evaluate_robustness(
     occlusions = [(part, make_occlusion(part) if part else None) for part in config.occluded]
     ranking = resolve_ranking(config.rank_by, embedder.logit_parameters)
     attack = _make_attack(config, ranking.metric)
+    if attack is not None:
+        require_gradients(embedder.require_model("a PGD attack"))
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
 

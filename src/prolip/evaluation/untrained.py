@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from prolip.embeddings.base_embedder import BaseEmbedder
+from prolip.model.frozen_tower import FrozenTower, make_untrained_head
 from prolip.model.prolip import ProLIP
 
 MAX_MODELS = 1000
@@ -52,6 +53,9 @@ def untrained_embedders(embedder: BaseEmbedder, count: int) -> Iterator[BaseEmbe
 def make_untrained(model: ProLIP, seed: int) -> ProLIP:
     """Make a model of the same config and tokenizer with untrained weights.
 
+    A model with frozen encoders keeps them and the maps of their features: its heads are untrained, and its widths are
+    random functions of the features.
+
     Args:
         model: The model whose config, tokenizer and device it has; it is not changed.
         seed: Seed of the weights.
@@ -59,7 +63,11 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
     Returns:
         The untrained model, on the same device, in eval mode.
     """
-    untrained = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    untrained = ProLIP(model.config, model.tokenizer).init_weights(generator)
+    for tower, original in ((untrained.image, model.image), (untrained.text, model.text)):
+        if isinstance(tower, FrozenTower) and isinstance(original, FrozenTower):
+            make_untrained_head(tower, original, generator)
     return untrained.to(model.device).eval()
 
 

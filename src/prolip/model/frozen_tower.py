@@ -141,6 +141,11 @@ class FrozenTower(nn.Module):
         self._encoder = (encoder,)
 
     @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder is attached."""
+        return bool(self._encoder)
+
+    @property
     def encoder(self) -> FeatureEncoder:
         """The encoder; ValueError if none is attached."""
         if not self._encoder:
@@ -167,7 +172,17 @@ class FrozenTower(nn.Module):
         """
         if patch_indices is not None:
             raise ValueError("a frozen encoder sees whole images: masked views of patches are not supported")
-        features = self.compute_features(inputs)
+        return self.encode_features(self.compute_features(inputs))
+
+    def encode_features(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Encode features of the encoder.
+
+        Args:
+            features: (B, F).
+
+        Returns:
+            mean (B, E) and log_var (B, E) or None, see the class.
+        """
         head = self.config.head
         if head is None:
             return features, None
@@ -190,6 +205,26 @@ class FrozenTower(nn.Module):
         """One log-variance per sample, for all dimensions: (B, E)."""
         log_var: Tensor = self.log_var(components)
         return log_var.expand(-1, self.embed_dim)
+
+
+@torch.no_grad()
+def make_untrained_head(tower: FrozenTower, original: FrozenTower, generator: torch.Generator) -> None:
+    """Make a new tower an untrained control of another: the same features and feature map, random widths.
+
+    The widths of a new tower are constant, which would be no control of an order.
+
+    Args:
+        tower: Initialized; changed in place.
+        original: The trained tower.
+        generator: Source of all random numbers.
+    """
+    if original.has_encoder:
+        tower.attach_encoder(original.encoder)
+    if tower.config.head is None:
+        return
+    tower.feature_map.load_state_dict(original.feature_map.state_dict())
+    bound = tower.log_var.output.in_features**-0.5
+    tower.log_var.output.weight.uniform_(-bound, bound, generator=generator)
 
 
 @torch.no_grad()

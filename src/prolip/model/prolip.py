@@ -248,10 +248,26 @@ class ProLIP(nn.Module):
         Returns:
             Gaussian (B, D) with means of unit length.
         """
+        return self._make_gaussian(*self._get_frozen_tower(modality).encode_components(components))
+
+    def encode_features(self, features: Tensor, modality: Modality) -> Gaussian:
+        """Encode features of a frozen encoder, as its `encode` returns them.
+
+        Args:
+            features: (B, F).
+            modality: Whose features they are.
+
+        Returns:
+            Gaussian (B, D) with means of unit length.
+        """
+        return self._make_gaussian(*self._get_frozen_tower(modality).encode_features(features))
+
+    def _get_frozen_tower(self, modality: Modality) -> FrozenTower:
+        """The tower of a modality; ValueError if it has no frozen encoder."""
         tower = self.image if modality == "image" else self.text
         if not isinstance(tower, FrozenTower):
             raise ValueError("this model has no frozen encoders: encode images or texts themselves")
-        return self._make_gaussian(*tower.encode_components(components))
+        return tower
 
     def forward(
         self, pixels: Tensor | None = None, ids: Tensor | None = None, patch_indices: Tensor | None = None

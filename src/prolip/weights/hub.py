@@ -9,6 +9,8 @@ from pathlib import Path
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub import errors as hub
 
+from prolip.model.config import ImageConfig, ModelConfig
+from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.model.prolip import ProLIP
 from prolip.weights.formats.files import CONFIG_AND_WEIGHTS, PREPROCESSING_FILES, describe_expected_files
 
@@ -33,11 +35,11 @@ A [prolip](https://arxiv.org/abs/2410.18857) model: {summary}.
 |---|---|
 | parameters | {parameters:,} |
 | embedding | {dimensions} dimensions |
-| images | {image_size} x {image_size} pixels, patches of {patch_size} |
+| images | {image_size} x {image_size} pixels{patches} |
 | texts | up to {context} tokens of a vocabulary of {vocabulary:,} |
 | log-variances | image: {image_uncertainty}, text: {text_uncertainty}{widths} |
 | contrastive loss | {contrastive_loss} |
-{origin}
+{origin}{encoders}
 ```python
 import prolip
 
@@ -142,13 +144,32 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
         name=repo_id.rsplit("/", maxsplit=1)[-1], repo_id=repo_id, summary=summary,
         license=f"license: {license}\n" if license else "",
         parameters=sum(p.numel() for p in model.parameters()), dimensions=config.embed_dim,
-        image_size=config.image_transformer.preprocessing.size, patch_size=config.image_transformer.patch_size,
+        image_size=config.image.preprocessing.size,
+        patches=f", patches of {config.image.patch_size}" if isinstance(config.image, ImageConfig) else "",
+        encoders=_describe_encoders(config),
         context=config.text.tokenizer.context_length, vocabulary=config.text.tokenizer.vocab_size,
         image_uncertainty=config.image.uncertainty, text_uncertainty=config.text.uncertainty,
         widths="; one per sample" if config.image.isotropic and config.text.isotropic else "",
         contrastive_loss=config.contrastive_loss,
         origin=f"| weights started from | {origin} |\n" if origin else "",
     )  # fmt: skip
+
+
+def _describe_encoders(config: ModelConfig) -> str:
+    """Rows of the model card: names, digests and licenses of frozen encoders; "" for another model."""
+    return "".join(
+        f"| frozen {modality} encoder | {_hide_folder(encoder.name)} (digest {encoder.digest}, {encoder.dim} features, "
+        f"license {encoder.license or 'not stated'}"
+        f"{', its files are in this repository' if encoder.is_bundled else ''}) |\n"
+        for modality, tower in (("image", config.image), ("text", config.text))
+        if isinstance(tower, FrozenImageConfig | FrozenTextConfig)
+        for encoder in (tower.encoder,)
+    )
+
+
+def _hide_folder(name: str) -> str:
+    """A name without the folder, if it is a path of the machine that made the model."""
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def _download(repo_id: str, name: str, revision: str | None) -> Path | None:

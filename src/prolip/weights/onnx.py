@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from prolip.choices import Modality
 from prolip.extras import import_extra
 from prolip.files import write_json
 from prolip.gaussian import Gaussian
 from prolip.model.folder import CONFIG_FILE, TOKENIZER_FILE, make_config_json
+from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.model.prolip import ProLIP
+from prolip.weights import onnx_frozen
+from prolip.weights.onnx_module import export_module
 
 TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
 """Largest absolute difference between an exported graph and torch."""
@@ -24,14 +25,17 @@ TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
 MAX_EMBEDDED_BYTES = 1.5e9
 """Bytes of weights that are stored in the graph's own file: an ONNX file is limited to two gigabytes."""
 
+MODALITIES: tuple[Modality, Modality] = ("image", "text")
+
 
 class TowerGraph(nn.Module):
     """A tower for export: normalized pixels (B, 3, S, S) or ids (B, T) -> mean (B, D), log_var (B, D)."""
 
-    def __init__(self, model: ProLIP, tower: Literal["image", "text"]) -> None:
+    def __init__(self, model: ProLIP, tower: Modality) -> None:
         super().__init__()
         self.model = model
         self.tower = tower
+        self.train(model.training)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Encode a batch, see the class; returns mean and log_var, each (B, D)."""
@@ -45,6 +49,9 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     The graphs take any batch size; the text graph takes any length, too, if padding is masked. Both are run by
     onnxruntime on random inputs and compared with torch. Weights of more than 1.5 GB are stored next to the graph,
     in image.onnx.data.
+
+    A model with frozen encoders becomes graphs with the encoders in them; of an encoder that is a Python object, the
+    graph is the head alone, with the input `features`.
 
     Args:
         model: A float32 model on the CPU.
@@ -69,12 +76,12 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     differences: dict[str, float] = {}
     with TemporaryDirectory(dir=folder, prefix=".onnx.") as name:
         temporary = Path(name)
-        image, text = TowerGraph(model, "image"), TowerGraph(model, "text")
-        for graph, inputs, axes in (
-            (image, _make_pixels(model), [0]),
-            (text, _make_ids(model), _get_dynamic_text_axes(model)),
-        ):
-            path = _export_tower(graph, inputs, axes, temporary / f"{graph.tower}.onnx")
+        for graph, inputs, axes in _list_graphs(model):
+            path = temporary / f"{graph.tower}.onnx"
+            if _is_onnx_encoder(model, graph.tower):
+                onnx_frozen.export_onnx_encoder(model, graph.tower, inputs, path)
+            else:
+                _export_tower(graph, inputs, axes, path)
             differences |= {
                 f"{graph.tower} {output}": value
                 for output, value in _compare_with_torch(graph, inputs, path).items()
@@ -91,7 +98,45 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     return differences
 
 
-def _export_tower(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
+def _list_graphs(model: ProLIP) -> list[tuple[TowerGraph | onnx_frozen.FeatureGraph, Tensor, list[int]]]:
+    """The two graphs to export, with inputs and their dynamic axes.
+
+    Of a frozen encoder that can't be exported, a Python object, the graph is the head alone, and takes features.
+    """
+    graphs: list[tuple[TowerGraph | onnx_frozen.FeatureGraph, Tensor, list[int]]] = []
+    for tower in MODALITIES:
+        inputs, axes = _make_pixels(model), [0]
+        if tower == "text":
+            inputs, axes = _make_ids(model), _get_dynamic_text_axes(model)
+        if not model.config.is_frozen or _is_onnx_encoder(model, tower):
+            graphs.append((TowerGraph(model, tower), inputs, axes))
+            continue
+        network = onnx_frozen.find_network(model, tower)
+        assert network is None or isinstance(network, nn.Module)
+        if network is None:
+            inputs, axes = _make_features(model, tower), [0]
+        graphs.append((onnx_frozen.FeatureGraph(model, tower, network), inputs, axes))
+    return graphs
+
+
+def _is_onnx_encoder(model: ProLIP, tower: Modality) -> bool:
+    """Whether a tower has a frozen encoder that is an ONNX graph itself."""
+    if not model.config.is_frozen:
+        return False
+    network = onnx_frozen.find_network(model, tower)
+    return network is not None and not isinstance(network, nn.Module)
+
+
+def _make_features(model: ProLIP, tower: Modality) -> Tensor:
+    """Random features of three inputs, (3, F), the same on every call."""
+    config = model.config.image if tower == "image" else model.config.text
+    assert isinstance(config, FrozenImageConfig | FrozenTextConfig)
+    return torch.randn(3, config.encoder.dim, generator=torch.Generator().manual_seed(0))
+
+
+def _export_tower(
+    graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, axes: list[int], path: Path
+) -> Path:
     """Write one tower as an ONNX file; return its path. Silences the exporter's log and warnings meanwhile.
 
     Args:
@@ -100,26 +145,18 @@ def _export_tower(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path
         axes: Axes of `inputs` whose lengths may differ when the graph is run.
         path: The file. Large weights go to a second file next to it, see `MAX_EMBEDDED_BYTES`.
     """
-    shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
-    module = graph.model.image if graph.tower == "image" else graph.model.text
-    size = sum(p.numel() * p.element_size() for p in module.parameters())
-    level, training = logging.getLogger("torch.onnx").level, graph.model.training
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                graph.eval(), (inputs,), path, dynamo=True, dynamic_shapes=shapes, verbose=False,
-                input_names=["pixels" if graph.tower == "image" else "ids"], output_names=["mean", "log_var"],
-                external_data=size > MAX_EMBEDDED_BYTES,
-            )  # fmt: skip
-    finally:
-        logging.getLogger("torch.onnx").setLevel(level)
-        graph.train(training)
-    return path
+    module: nn.Module = graph.model.image if graph.tower == "image" else graph.model.text
+    module = graph if isinstance(graph, onnx_frozen.FeatureGraph) else module  # with the encoder
+    is_large = sum(p.numel() * p.element_size() for p in module.parameters()) > MAX_EMBEDDED_BYTES
+    if isinstance(graph, onnx_frozen.FeatureGraph):
+        return onnx_frozen.export_feature_graph(graph, inputs, axes, path, is_large)
+    names = ([onnx_frozen.INPUT_NAMES[graph.tower]], list(TOLERANCE))
+    return export_module(graph, (inputs,), path, names, axes, external_data=is_large)
 
 
-def _compare_with_torch(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
+def _compare_with_torch(
+    graph: TowerGraph | onnx_frozen.FeatureGraph, inputs: Tensor, path: Path
+) -> dict[str, float]:
     """Compare the ONNX file with torch; return the largest absolute differences of mean and log_var.
 
     Both run on the whole inputs and on their first row, which tests another batch size. Raises ValueError if a
@@ -172,5 +209,7 @@ def _make_ids(model: ProLIP) -> Tensor:
 
 def _get_dynamic_text_axes(model: ProLIP) -> list[int]:
     """Axes of ids (B, T) with variable length: 0, and 1 unless the tower attends to padding up to the full context."""
+    if model.config.is_frozen:
+        return [0, 1]
     text = model.config.text_transformer
     return [0] if text.padding == "attended" and not text.causal else [0, 1]

@@ -96,9 +96,11 @@ def test_digest_changes_with_name_digest_and_size():
     ],
 )
 def test_bad_features_are_refused(features, message):
+    def encode():
+        return make_image_encoder(Recorder(features)).encode(torch.zeros(1, 3, 8, 8))
+
     with pytest.raises(ValueError, match=message) as error:
-        encoder = make_image_encoder(Recorder(features))
-        encoder.encode(torch.zeros(1, 3, 8, 8))
+        encode()
     assert "recorder" in str(error.value)
 
 

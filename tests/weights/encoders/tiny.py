@@ -9,7 +9,10 @@ from torch import nn
 
 from prolip.preprocessing.tokenizer_builders import train_word_level
 
-WORDS = "a red green blue big small circle square star above below the of and left right".split()
+WORDS = [
+    "a", "red", "green", "blue", "big", "small", "circle", "square", "star", "above", "below", "the", "of", "and",
+    "left", "right",
+]  # fmt: skip
 SIZE = 24
 PROCESSOR = {
     "size": {"height": SIZE, "width": SIZE},

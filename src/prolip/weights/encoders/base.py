@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.model.frozen_config import EncoderConfig
 from prolip.preprocessing.images import ImagePreprocessing
@@ -46,7 +46,7 @@ class ImageEncoder:
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Features (B, F) of normalized pixels (B, 3, S, S)."""
-        return check_features(self.network(inputs), len(inputs), self.config)
+        return _run(self.network, inputs, self.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,18 @@ class TextEncoder:
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Features (B, F) of ids (B, T)."""
-        return check_features(self.network(inputs), len(inputs), self.config)
+        return _run(self.network, inputs, self.config)
+
+
+@torch.no_grad()
+def _run(network: Network, inputs: Tensor, config: EncoderConfig) -> Tensor:
+    """Checked features (B, F) of inputs, without gradients. A network of torch comes to the device of the inputs."""
+    if isinstance(network, nn.Module):
+        network.to(inputs.device)
+        inputs = (
+            inputs.float() if inputs.is_floating_point() else inputs
+        )  # a model in half precision halves pixels
+    return check_features(network(inputs), len(inputs), config)
 
 
 def check_features(features: Tensor, count: int, config: EncoderConfig) -> Tensor:
@@ -124,8 +135,8 @@ def find_tokens(ids: Tensor, pad_id: int) -> Tensor:
         bool (B, T), at least one True in each row.
     """
     is_token = ids != pad_id
-    is_token[:, 0] |= ~is_token.any(1)
-    return is_token
+    is_first = torch.arange(ids.shape[1], device=ids.device) == 0
+    return is_token | (is_first & ~is_token.any(1, keepdim=True))
 
 
 def pool_map(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.checks import join_names
 from prolip.extras import import_extra
@@ -162,28 +162,28 @@ def _read_image_size(processor: dict[str, Any], config: dict[str, Any]) -> int:
     return int(size)
 
 
-class _ImageNetwork:
+class _ImageNetwork(nn.Module):
     """Normalized pixels (B, 3, S, S) -> pooled features (B, F)."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
 
-    @torch.no_grad()
-    def __call__(self, inputs: Tensor) -> Tensor:
-        self._model.to(inputs.device)
-        x: Tensor = self._model(pixel_values=inputs).last_hidden_state
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Encode a batch, see the class."""
+        x: Tensor = self.model(pixel_values=inputs).last_hidden_state
         return pool_map(x) if x.ndim == 4 else pool_tokens(x)
 
 
-class _TextNetwork:
+class _TextNetwork(nn.Module):
     """Ids (B, T) -> mean and maximum over tokens (B, F)."""
 
-    def __init__(self, model: Any, pad_id: int) -> None:
-        self._model, self._pad_id = model, pad_id
+    def __init__(self, model: nn.Module, pad_id: int) -> None:
+        super().__init__()
+        self.model, self._pad_id = model, pad_id
 
-    @torch.no_grad()
-    def __call__(self, inputs: Tensor) -> Tensor:
-        self._model.to(inputs.device)
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Encode a batch, see the class."""
         is_token = find_tokens(inputs, self._pad_id)
-        x: Tensor = self._model(input_ids=inputs, attention_mask=is_token.long()).last_hidden_state
+        x: Tensor = self.model(input_ids=inputs, attention_mask=is_token.long()).last_hidden_state
         return pool_tokens(x, is_token)

@@ -74,7 +74,7 @@ def make_onnx_image_encoder(
     digest: str,
     *,
     license: str = "",
-    files: tuple[Path, ...] = (),
+    files: tuple[Path, ...],
 ) -> ImageEncoder:
     """Make an encoder of an open graph.
 
@@ -84,12 +84,12 @@ def make_onnx_image_encoder(
         preprocessing: Of its images.
         digest: 16 hexadecimal digits.
         license: License of the weights.
-        files: Its files, for bundling.
+        files: Its files, for bundling; the graph is the first.
 
     Returns:
         The encoder.
     """
-    network = _ImageGraph(session)
+    network = ImageGraph(session, files[0])
     dim = network(torch.zeros(1, 3, preprocessing.size, preprocessing.size)).shape[1]
     return ImageEncoder(
         EncoderConfig(name=name, digest=digest, dim=dim, license=license), preprocessing, network, files
@@ -118,7 +118,7 @@ def open_onnx_text_encoder(path: Path) -> TextEncoder:
     tokenizer = Tokenizer(backend, config)
     session = open_session(path)
     _require_text_inputs(session, path)
-    network = _TextGraph(session, config.pad_id)
+    network = TextGraph(session, path, config.pad_id)
     dim = network(tokenizer(["a"])).shape[1]
     weights = list_weight_files(path)
     digest = hash_files([path, *weights], tokenizer.copy_backend().to_str(), config)
@@ -201,48 +201,74 @@ def _require_text_inputs(session: Any, path: Path) -> None:
         )
 
 
-class _ImageGraph:
+class ImageGraph:
     """Normalized pixels (B, 3, S, S) -> features (B, F), one image at a time.
 
     A convolutional network on a CPU is faster so, since its maps stay in the cache; and a result doesn't depend on the
     other images of its batch.
+
+    Attributes:
+        path: The graph's file.
+        input_name, output_name: Of the graph.
     """
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._input = session.get_inputs()[0].name
-        self._output = session.get_outputs()[0].name
+    def __init__(self, session: Any, path: Path) -> None:
+        self._session, self.path = session, path
+        self.input_name: str = session.get_inputs()[0].name
+        self.output_name: str = session.get_outputs()[0].name
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        return torch.cat([self._run(image) for image in inputs.float().cpu().split(1)]).to(inputs.device)
+        images = inputs.float().cpu().split(1)
+        return torch.cat([pool_output(self.run(image), None) for image in images]).to(inputs.device)
 
-    def _run(self, image: Tensor) -> Tensor:
-        """Features (1, F) of one image (1, 3, S, S)."""
-        (output,) = self._session.run([self._output], {self._input: image.numpy()})
-        return _pool(torch.from_numpy(np.asarray(output, dtype=np.float32)), None)
+    def run(self, inputs: Tensor) -> Tensor:
+        """The graph's output, float32, of pixels (B, 3, S, S)."""
+        (output,) = self._session.run([self.output_name], {self.input_name: inputs.numpy()})
+        return torch.from_numpy(np.asarray(output, dtype=np.float32))
 
 
-class _TextGraph:
-    """Ids (B, T) -> features (B, F)."""
+class TextGraph:
+    """Ids (B, T) -> features (B, F).
 
-    def __init__(self, session: Any, pad_id: int) -> None:
-        self._session, self._pad_id = session, pad_id
-        self._inputs = {entry.name for entry in session.get_inputs()}
-        self._output = session.get_outputs()[0].name
+    Attributes:
+        path: The graph's file.
+        pad_id: Id of padding.
+        input_names, output_name: Of the graph.
+    """
+
+    def __init__(self, session: Any, path: Path, pad_id: int) -> None:
+        self._session, self.path, self.pad_id = session, path, pad_id
+        self.input_names: tuple[str, ...] = tuple(entry.name for entry in session.get_inputs())
+        self.output_name: str = session.get_outputs()[0].name
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        is_token = find_tokens(inputs.cpu(), self._pad_id)
+        ids = inputs.cpu()
+        return pool_output(self.run(ids), find_tokens(ids, self.pad_id)).to(inputs.device)
+
+    def run(self, ids: Tensor) -> Tensor:
+        """The graph's output, float32, of ids (B, T)."""
         values = {
-            "input_ids": inputs.cpu().long().numpy(),
-            "attention_mask": is_token.long().numpy(),
-            "token_type_ids": torch.zeros_like(inputs, device="cpu").long().numpy(),
+            "input_ids": ids.long().numpy(),
+            "attention_mask": find_tokens(ids, self.pad_id).long().numpy(),
+            "token_type_ids": torch.zeros_like(ids).long().numpy(),
         }
-        (output,) = self._session.run([self._output], {k: v for k, v in values.items() if k in self._inputs})
-        return _pool(torch.from_numpy(np.asarray(output, dtype=np.float32)), is_token).to(inputs.device)
+        (output,) = self._session.run([self.output_name], {name: values[name] for name in self.input_names})
+        return torch.from_numpy(np.asarray(output, dtype=np.float32))
 
 
-def _pool(x: Tensor, is_token: Tensor | None) -> Tensor:
-    """Features (B, F) of an output: (B, F), tokens (B, T, W) or a map (B, C, H, W)."""
+def pool_output(x: Tensor, is_token: Tensor | None) -> Tensor:
+    """Pool the output of a graph.
+
+    Args:
+        x: (B, F), tokens (B, T, W) or a map (B, C, H, W).
+        is_token: bool (B, T), False for padding; None: there is none.
+
+    Returns:
+        Features (B, F).
+
+    Raises:
+        ValueError: The output has another number of axes.
+    """
     if x.ndim not in (2, 3, 4):
         raise ValueError(
             f"the first output of the graph has the shape {tuple(x.shape)}; features are (B, F), tokens (B, T, W) or a "

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +14,7 @@ from prolip.preprocessing.images import ImagePreprocessing
 from prolip.weights.encoders.base import ImageEncoder, TextEncoder, hash_files
 from prolip.weights.encoders.huggingface import open_text_folder
 from prolip.weights.encoders.onnx_graph import make_onnx_image_encoder, open_session
+from prolip.weights.onnx_module import export_module
 
 EFFICIENTNET: Final = "efficientnet-lite0"
 MINILM: Final = "all-minilm-l6-v2"
@@ -53,19 +50,7 @@ def _export_efficientnet(weights: Path, path: Path) -> None:
     network = architecture.EfficientNet.from_name(EFFICIENTNET)
     network.load_state_dict(torch.load(weights, weights_only=True, map_location="cpu"))
     example = torch.zeros(2, 3, IMAGES.size, IMAGES.size)
-    exporter = logging.getLogger("torch.onnx")
-    level = exporter.level
-    exporter.setLevel(logging.ERROR)  # it warns of torchvision, which it doesn't need
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            program: Any = torch.onnx.export(
-                _FeatureMap(network).eval(), (example,), dynamo=True, verbose=False,
-                dynamic_shapes=({0: torch.export.Dim("batch")},), input_names=["pixels"], output_names=["map"],
-            )  # fmt: skip
-    finally:
-        exporter.setLevel(level)
-    program.save(str(path))
+    export_module(_FeatureMap(network), (example,), path, (["pixels"], ["map"]), [0])
 
 
 class _FeatureMap(torch.nn.Module):

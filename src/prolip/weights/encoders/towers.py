@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.model.frozen_config import EncoderConfig
 from prolip.model.prolip import ProLIP
@@ -44,7 +44,7 @@ def make_tower_encoders(model: ProLIP, name: str) -> tuple[ImageEncoder, TextEnc
     )
 
 
-class TowerNetwork:
+class TowerNetwork(nn.Module):
     """Inputs (B, ...) of a tower -> its mean (B, D), not of unit length; the variances are not used.
 
     Attributes:
@@ -53,11 +53,11 @@ class TowerNetwork:
     """
 
     def __init__(self, model: ProLIP, tower: str, identity: str) -> None:
+        super().__init__()
         self.model, self._tower, self.identity = model, tower, identity
 
-    @torch.no_grad()
-    def __call__(self, inputs: Tensor) -> Tensor:
-        self.model.to(inputs.device)
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Encode a batch, see the class."""
         mean: Tensor = getattr(self.model, self._tower)(inputs)[0]
         return mean.float()
 
