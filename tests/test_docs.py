@@ -70,6 +70,7 @@ CAPABILITIES = [
     "objective",
     "mixture",
     "models",
+    "adapt",
     "weights",
     "preprocessing",
     "data",
