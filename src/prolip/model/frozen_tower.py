@@ -173,14 +173,16 @@ class FrozenTower(nn.Module):
         return mean, self._compute_log_var(components)
 
     def encode_components(self, components: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode components (B, K), the output of `feature_map`, as training reads them from a file.
+        """Encode what training reads from a file: the output of `feature_map`, or its input if that is the mean.
 
         Args:
-            components: (B, K), floats.
+            components: (B, K), floats, for learned means; features (B, F) where the features are the means.
 
         Returns:
             mean (B, E), not yet of unit length, and log_var (B, E).
         """
+        if self.config.head is not None and self.config.head.means == "encoder":
+            return components, self._compute_log_var(self.feature_map(components))
         return self.mean(components), self._compute_log_var(components)
 
     def _compute_log_var(self, components: Tensor) -> Tensor:
