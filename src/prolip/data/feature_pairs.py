@@ -1,11 +1,11 @@
 """Features of images and captions on disk, as arrays that are mapped into memory, and the loader of their batches.
 
 features.json    version, sizes, digest of what the features were made of
-images.npy       float16, or float32 where features are means, (N, V, K): the image, then V - 1 views of it
-texts.npy        likewise (M, W, G): the captions of all images, each followed by W - 1 crops of it
+images.npy       float16 (N, V, K): the image, then V - 1 views of it
+texts.npy        float16 (M, W, G): the captions of all images, each followed by W - 1 crops of it
 offsets.npy      int64 (N + 1,): the captions of image i are the rows offsets[i] .. offsets[i + 1] - 1
 captions.json    the M captions
-image-targets.npy, text-targets.npy    float32 (N, V) and (M, W): ln of the uncertainty that each should have; only where
+image-targets.npy, text-targets.npy    float32 (N, V) and (M, W): ln of the uncertainty that each should have, where
                  widths learn from a teacher (docs/frozen-means.md)
 """
 
@@ -70,8 +70,8 @@ class FeaturePairs:
         ):  # fmt: skip
             if targets is not None and targets.shape != array.shape[:2]:
                 raise ValueError(
-                    f"{self.folder / name} has the shape {targets.shape}, not {array.shape[:2]}: the folder is damaged. "
-                    "Remove it: `prolip adapt` writes it again"
+                    f"{self.folder / name} has the shape {targets.shape}, not {array.shape[:2]}: the folder is "
+                    "damaged. Remove it: `prolip adapt` writes it again"
                 )
 
     @classmethod

@@ -1,0 +1,236 @@
+"""The pool as teacher of widths: ln of the fraction of a pool of the other modality that fits each image and text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prolip.choices import Modality
+from prolip.data.feature_pairs import FeaturePairs
+from prolip.data.order import derive_seed, permute
+from prolip.gaussian import Gaussian
+from prolip.losses.objective import INITIAL_TEMPERATURES
+from prolip.measures.perplexity import log_pool_perplexity
+from prolip.model.prolip import ProLIP
+
+FOLDS = 5
+"""Parts of the training images: the pool of a part is drawn from the others."""
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Values of k that are tried."""
+SIZES = (1000, 2000, 4000, 8000)
+"""Sizes of the pool that are tried, as far as there are images."""
+MAX_JUDGED = 1000
+"""Held-out images by which k and the size are chosen."""
+BLOCK = 4096
+"""Rows that are embedded at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolTeacher:
+    """How the uncertainty of an embedding is read off a pool: perplexity of softmax(k scale mu . x), divided by M.
+
+    Attributes:
+        scale: Of the model's logits.
+        k: Factor of the scale.
+        size: Items of the pool, M.
+        seed: Seed of the folds and of the pool.
+    """
+
+    scale: float
+    k: float
+    size: int
+    seed: int
+
+    def compute_log_fraction(self, queries: Gaussian, pool: Gaussian) -> Tensor:
+        """ln of the fraction of a pool that fits each query.
+
+        Args:
+            queries: (N, D); only the means are used.
+            pool: (M, D), of the other modality; it must not hold the queries' own pairs.
+
+        Returns:
+            float64 (N,), from -ln M to 0.
+        """
+        log_size = torch.tensor(float(len(pool))).log().double().to(queries.mean.device)
+        return log_pool_perplexity(queries, pool, self.scale, k=self.k) - log_size
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The items that perplexities are taken over: as many images as captions, of the same samples."""
+
+    images: Gaussian  # (M, D)
+    texts: Gaussian  # (M, D)
+
+    def head(self, size: int) -> Pool:
+        """The first items of both modalities."""
+        return Pool(self.images[:size], self.texts[:size])
+
+    def get_opposite(self, modality: Modality) -> Gaussian:
+        """What queries of a modality are compared with."""
+        return self.texts if modality == "image" else self.images
+
+
+def assign_folds(num_images: int, seed: int) -> np.ndarray:
+    """Assign images to folds of equal size.
+
+    Args:
+        num_images: N.
+        seed: Seed of the choice.
+
+    Returns:
+        int64 (N,), from 0 to `FOLDS` - 1.
+    """
+    return permute(np.arange(num_images), num_images, derive_seed(seed, "folds")) % FOLDS
+
+
+def get_max_size(num_images: int) -> int:
+    """The largest size that the pools of all folds can have, at most the largest of `SIZES`."""
+    return min(num_images - -(-num_images // FOLDS), SIZES[-1])
+
+
+def draw_pool_rows(
+    pairs: FeaturePairs, size: int, seed: int, fold: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the items of a pool: images, and of each one of its captions.
+
+    Args:
+        pairs: Feature pairs of the training images.
+        size: M, at most `get_max_size`.
+        seed: Seed of folds, order and captions.
+        fold: Its images and their captions are left out. None: no image is.
+
+    Returns:
+        Rows of images and rows of texts, int64 (M,) each; those of a smaller size are the first of a larger one.
+    """
+    order = permute(np.arange(len(pairs)), len(pairs), derive_seed(seed, "pool"))
+    if fold is not None:
+        order = order[assign_folds(len(pairs), seed)[order] != fold]
+    images = order[:size]
+    generator = np.random.Generator(np.random.Philox(derive_seed(seed, "pool captions")))
+    counts = np.diff(pairs.offsets)
+    captions = pairs.offsets[:-1] + (generator.random(len(pairs)) * counts).astype(np.int64)
+    return images, captions[images]
+
+
+def embed_pool(model: ProLIP, pairs: FeaturePairs, size: int, seed: int, fold: int | None) -> Pool:
+    """Embed a pool, see `draw_pool_rows`.
+
+    Args:
+        model: With frozen encoders; its widths are not read.
+        pairs, size, seed, fold: As for `draw_pool_rows`.
+
+    Returns:
+        The pool.
+    """
+    images, texts = draw_pool_rows(pairs, size, seed, fold)
+    return Pool(
+        embed_rows(model, pairs.images[images, 0], "image"), embed_rows(model, pairs.texts[texts, 0], "text")
+    )
+
+
+@torch.no_grad()
+def embed_rows(model: ProLIP, array: np.ndarray, modality: Modality) -> Gaussian:
+    """Embed rows of feature pairs.
+
+    Args:
+        model: With frozen encoders, in eval mode.
+        array: (n, K).
+        modality: Whose features they are.
+
+    Returns:
+        (n, D), on the model's device.
+    """
+    return Gaussian.cat(
+        [
+            model.encode_components(torch.from_numpy(block.astype(np.float32)).to(model.device), modality)
+            for block in np.array_split(array, max(1, -(-len(array) // BLOCK)))
+        ]
+    )
+
+
+def choose_teacher(
+    model: ProLIP, train: FeaturePairs, held_out: FeaturePairs, factor: float | None, seed: int
+) -> PoolTeacher:
+    """Choose k, then the size of the pool, on held-out images.
+
+    The choice is that whose perplexities best predict how many wrong items come before the right one: the correlation
+    with ln(1 + that number), averaged over both directions.
+
+    Args:
+        model: Whose means are finished.
+        train: The pool is drawn from these.
+        held_out: These judge.
+        factor: k; None: it is chosen from `FACTORS`.
+        seed: Seed of the pool.
+
+    Returns:
+        The teacher.
+    """
+    judge = _HeldOutJudge(model, held_out)
+    max_size = get_max_size(len(train))
+    pool = embed_pool(model, train, max_size, seed, fold=None)
+    teacher = PoolTeacher(scale=get_cosine_scale(model), k=1.0, size=max_size, seed=seed)
+    factors = FACTORS if factor is None else (factor,)
+    teacher = max((replace(teacher, k=k) for k in factors), key=lambda t: judge.score(t, pool))
+    sizes = [size for size in SIZES if size < max_size] + [max_size]
+    return max((replace(teacher, size=size) for size in sizes), key=lambda t: judge.score(t, pool))
+
+
+def get_cosine_scale(model: ProLIP) -> float:
+    """The factor of the cosine in a model's logits; of a likelihood model, which has none, CLIP's initial one."""
+    parameters = model.logit_parameters
+    return parameters.scale if parameters.gamma is None else INITIAL_TEMPERATURES["clip"][0]
+
+
+class _HeldOutJudge:
+    """Scores teachers by held-out images and their captions.
+
+    Args:
+        model: Whose means are finished.
+        pairs: Held-out feature pairs.
+    """
+
+    def __init__(self, model: ProLIP, pairs: FeaturePairs) -> None:
+        count = min(MAX_JUDGED, len(pairs))
+        offsets = pairs.offsets[: count + 1]
+        self._images = embed_rows(model, pairs.images[:count, 0], "image")
+        self._texts = embed_rows(model, pairs.texts[: offsets[-1], 0], "text")
+        own = torch.from_numpy(np.repeat(np.arange(count), np.diff(offsets))).to(model.device)
+        self._image_rank, self._text_rank = _count_nearer(self._images.mean @ self._texts.mean.mT, own)
+
+    def score(self, teacher: PoolTeacher, pool: Pool) -> float:
+        """Mean correlation of both modalities; -1 if an uncertainty is constant."""
+        pool = pool.head(teacher.size)
+        correlations = [
+            torch.corrcoef(
+                torch.stack([teacher.compute_log_fraction(z, pool.get_opposite(name)), rank.double().log1p()])
+            )
+            for z, rank, name in self._iter_ranked()
+        ]
+        return float(torch.stack([matrix[0, 1] for matrix in correlations]).mean().nan_to_num(-1.0))
+
+    def _iter_ranked(self) -> Iterator[tuple[Gaussian, Tensor, Modality]]:
+        """Embeddings, how many wrong items are nearer than the right one, and their modality."""
+        yield self._images, self._image_rank, "image"
+        yield self._texts, self._text_rank, "text"
+
+
+def _count_nearer(cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Count the wrong items that are nearer than the right one, or the nearest of several right ones.
+
+    Args:
+        cosine: (N, M) of images and texts.
+        own: int64 (M,): the image of each text.
+
+    Returns:
+        int64 (N,), captions for each image; int64 (M,), images for each text.
+    """
+    is_own = torch.arange(len(cosine), device=own.device)[:, None] == own
+    best = cosine.masked_fill(~is_own, -torch.inf).amax(1)
+    right = cosine.gather(0, own[None])
+    return (cosine > best[:, None]).sum(1), (cosine > right).sum(0)
