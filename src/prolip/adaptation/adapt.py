@@ -64,7 +64,7 @@ def adapt_encoders(
     """
     if config.means == "frozen":
         raise ValueError(
-            "means frozen needs a finished model, not encoders: use adapt_model(model, ...), or adapt(...) with its name"
+            "means frozen needs a finished model, not encoders: use adapt_model(model, ...), or adapt(...) with a name"
         )
     folder = Path(out).expanduser()
     datasets = compute_features(encoders, _get_address(data), folder / "features", config)

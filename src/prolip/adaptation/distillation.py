@@ -12,7 +12,7 @@ import torch
 
 from prolip.adaptation.config import AdaptConfig
 from prolip.adaptation.features import Encoders, attach
-from prolip.adaptation.heads import WIDTH_HIDDEN, make_train_config
+from prolip.adaptation.heads import make_train_config
 from prolip.adaptation.pool_teacher import choose_teacher
 from prolip.adaptation.sizes import TrainingSizes
 from prolip.adaptation.targets import write_held_out_targets, write_train_targets
@@ -27,8 +27,9 @@ from prolip.training.config import ModelSpec, TrainConfig
 from prolip.training.run_folder import MODEL
 from prolip.training.trainer import train
 
-WIDTH_DROPOUT = 0.1
+WIDTH_DROPOUT = 0.2
 """Widths that regress on targets overfit less than those that learn from pairs."""
+WIDTH_HIDDEN = 256
 log = logging.getLogger("prolip.adaptation")
 
 
@@ -55,7 +56,10 @@ def distill_widths(
         The model, without its encoders: means and default order of the base.
     """
     teacher = choose_teacher(base, *pairs, config.pool_factor, config.seed)
-    log.info("widths learn from a pool of %d items, k %g", teacher.size, teacher.k)
+    log.info(
+        "widths learn from a pool of %d items, k %g for images, %g for texts",
+        teacher.size, teacher.image_k, teacher.text_k,
+    )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "teacher.json", asdict(teacher))
     targets = Pairs(
@@ -78,15 +82,16 @@ def make_finished_model(model: ProLIP, encoders: Encoders, maps: tuple[FeatureMa
         maps: Fitted feature maps, for widths.
 
     Returns:
-        A model with the same means, and logit scale and bias; its widths are not trained.
+        A model with the same means, and logit scale and bias; its widths are not trained, and it reads them if the
+        finished model reads its own.
     """
+    reads_variances = not model.config.deterministic and model.config.match_reads_variances
     heads = [
         HeadConfig(
             components=fitted.components.shape[1],
             means="encoder",
-            teacher="pool",
+            teacher="likelihood" if reads_variances else "pool",
             hidden=0,
-            dropout=WIDTH_DROPOUT,
         )
         for fitted in maps
     ]
@@ -181,7 +186,7 @@ def make_distillation_config(
 def _needs_temperature(base: ProLIP) -> bool:
     """Whether scale and bias must be fitted anew, because the logits of the base read variances."""
     config = base.config
-    return config.contrastive_loss != "softmax" and not config.deterministic and config.match_reads_variances
+    return config.contrastive_loss != "softmax" and config.match_reads_variances
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from prolip.model.prolip import ProLIP
 
 FOLDS = 5
 """Parts of the training images: the pool of a part is drawn from the others."""
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """Values of k that are tried."""
 SIZES = (1000, 2000, 4000, 8000)
 """Sizes of the pool that are tried, as far as there are images."""
@@ -27,36 +27,6 @@ MAX_JUDGED = 1000
 """Held-out images by which k and the size are chosen."""
 BLOCK = 4096
 """Rows that are embedded at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolTeacher:
-    """How the uncertainty of an embedding is read off a pool: perplexity of softmax(k scale mu . x), divided by M.
-
-    Attributes:
-        scale: Of the model's logits.
-        k: Factor of the scale.
-        size: Items of the pool, M.
-        seed: Seed of the folds and of the pool.
-    """
-
-    scale: float
-    k: float
-    size: int
-    seed: int
-
-    def compute_log_fraction(self, queries: Gaussian, pool: Gaussian) -> Tensor:
-        """ln of the fraction of a pool that fits each query.
-
-        Args:
-            queries: (N, D); only the means are used.
-            pool: (M, D), of the other modality; it must not hold the queries' own pairs.
-
-        Returns:
-            float64 (N,), from -ln M to 0.
-        """
-        log_size = torch.tensor(float(len(pool))).log().double().to(queries.mean.device)
-        return log_pool_perplexity(queries, pool, self.scale, k=self.k) - log_size
 
 
 @dataclass(frozen=True)
@@ -70,9 +40,37 @@ class Pool:
         """The first items of both modalities."""
         return Pool(self.images[:size], self.texts[:size])
 
-    def get_opposite(self, modality: Modality) -> Gaussian:
-        """What queries of a modality are compared with."""
-        return self.texts if modality == "image" else self.images
+
+@dataclass(frozen=True, kw_only=True)
+class PoolTeacher:
+    """How the uncertainty of an embedding is read off a pool: perplexity of softmax(k scale mu . x), divided by M.
+
+    Attributes:
+        scale: Of the model's logits.
+        image_k, text_k: Factor of the scale, k, for images over captions and for captions over images.
+        size: Items of the pool, M.
+        seed: Seed of the folds and of the pool.
+    """
+
+    scale: float
+    image_k: float
+    text_k: float
+    size: int
+    seed: int
+
+    def compute_log_fraction(self, queries: Gaussian, pool: Pool, modality: Modality) -> Tensor:
+        """ln of the fraction of a pool that fits each query.
+
+        Args:
+            queries: (N, D); only the means are used.
+            pool: M images and M captions; it must not hold the queries' own pairs.
+            modality: Of the queries.
+
+        Returns:
+            float64 (N,), from -ln M to 0.
+        """
+        items, k = (pool.texts, self.image_k) if modality == "image" else (pool.images, self.text_k)
+        return log_pool_perplexity(queries, items, self.scale, k=k) - math.log(len(items))
 
 
 def assign_folds(num_images: int, seed: int) -> np.ndarray:
@@ -156,16 +154,16 @@ def embed_rows(model: ProLIP, array: np.ndarray, modality: Modality) -> Gaussian
 def choose_teacher(
     model: ProLIP, train: FeaturePairs, held_out: FeaturePairs, factor: float | None, seed: int
 ) -> PoolTeacher:
-    """Choose k, then the size of the pool, on held-out images.
+    """Choose k of each modality, then the size of the pool, on held-out images.
 
-    The choice is that whose perplexities best predict how many wrong items come before the right one: the correlation
-    with ln(1 + that number), averaged over both directions.
+    The choice is that whose perplexities best predict how many wrong items come before the right one: by their
+    correlation with ln(1 + that number), for the size averaged over both modalities.
 
     Args:
         model: Whose means are finished.
         train: The pool is drawn from these.
         held_out: These judge.
-        factor: k; None: it is chosen from `FACTORS`.
+        factor: k of both modalities; None: chosen from `FACTORS`.
         seed: Seed of the pool.
 
     Returns:
@@ -174,11 +172,15 @@ def choose_teacher(
     judge = _HeldOutJudge(model, held_out)
     max_size = get_max_size(len(train))
     pool = embed_pool(model, train, max_size, seed, fold=None)
-    teacher = PoolTeacher(scale=get_cosine_scale(model), k=1.0, size=max_size, seed=seed)
-    factors = FACTORS if factor is None else (factor,)
-    teacher = max((replace(teacher, k=k) for k in factors), key=lambda t: judge.score(t, pool))
+    scale, factors = get_cosine_scale(model), FACTORS if factor is None else (factor,)
+    teachers = [PoolTeacher(scale=scale, image_k=k, text_k=k, size=max_size, seed=seed) for k in factors]
+    best = max(teachers, key=lambda teacher: judge.score(teacher, pool, "image"))
+    best = replace(best, text_k=max(teachers, key=lambda teacher: judge.score(teacher, pool, "text")).text_k)
     sizes = [size for size in SIZES if size < max_size] + [max_size]
-    return max((replace(teacher, size=size) for size in sizes), key=lambda t: judge.score(t, pool))
+    return max(
+        (replace(best, size=size) for size in sizes),
+        key=lambda teacher: judge.score(teacher, pool, "image") + judge.score(teacher, pool, "text"),
+    )
 
 
 def get_cosine_scale(model: ProLIP) -> float:
@@ -198,26 +200,21 @@ class _HeldOutJudge:
     def __init__(self, model: ProLIP, pairs: FeaturePairs) -> None:
         count = min(MAX_JUDGED, len(pairs))
         offsets = pairs.offsets[: count + 1]
-        self._images = embed_rows(model, pairs.images[:count, 0], "image")
-        self._texts = embed_rows(model, pairs.texts[: offsets[-1], 0], "text")
+        images = embed_rows(model, pairs.images[:count, 0], "image")
+        texts = embed_rows(model, pairs.texts[: offsets[-1], 0], "text")
         own = torch.from_numpy(np.repeat(np.arange(count), np.diff(offsets))).to(model.device)
-        self._image_rank, self._text_rank = _count_nearer(self._images.mean @ self._texts.mean.mT, own)
+        ranks = _count_nearer(images.mean @ texts.mean.mT, own)
+        self._queries: dict[Modality, Gaussian] = {"image": images, "text": texts}
+        self._log_ranks: dict[Modality, Tensor] = {
+            "image": ranks[0].double().log1p(),
+            "text": ranks[1].double().log1p(),
+        }
 
-    def score(self, teacher: PoolTeacher, pool: Pool) -> float:
-        """Mean correlation of both modalities; -1 if an uncertainty is constant."""
-        pool = pool.head(teacher.size)
-        correlations = [
-            torch.corrcoef(
-                torch.stack([teacher.compute_log_fraction(z, pool.get_opposite(name)), rank.double().log1p()])
-            )
-            for z, rank, name in self._iter_ranked()
-        ]
-        return float(torch.stack([matrix[0, 1] for matrix in correlations]).mean().nan_to_num(-1.0))
-
-    def _iter_ranked(self) -> Iterator[tuple[Gaussian, Tensor, Modality]]:
-        """Embeddings, how many wrong items are nearer than the right one, and their modality."""
-        yield self._images, self._image_rank, "image"
-        yield self._texts, self._text_rank, "text"
+    def score(self, teacher: PoolTeacher, pool: Pool, modality: Modality) -> float:
+        """Correlation of the uncertainties of a modality with ln(1 + rank); -1 if either is constant."""
+        fractions = teacher.compute_log_fraction(self._queries[modality], pool.head(teacher.size), modality)
+        matrix = torch.corrcoef(torch.stack([fractions, self._log_ranks[modality]]))
+        return float(matrix[0, 1].nan_to_num(-1.0))
 
 
 def _count_nearer(cosine: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:

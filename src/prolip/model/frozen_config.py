@@ -74,6 +74,11 @@ class HeadConfig:
         if self.dropout == 1:
             raise ValueError("dropout must be below 1")
 
+    @property
+    def widths_read_means(self) -> bool:
+        """Whether the width also reads the learned mean, of which the pool perplexity is a function."""
+        return self.teacher == "pool" and self.means == "learned"
+
 
 class _FrozenTowerConfig:
     """What the configs of both frozen towers share; the fields are theirs."""
