@@ -36,9 +36,9 @@ class SearchConfig:
 
     k: int = 20
     """Number of results."""
-    rank_by: RankBy = "csd"
+    rank_by: RankBy | None = None
     """csd: expected squared distance. cosine: of the means. match: by the probability of the loss that
-    the model was trained with."""
+    the model was trained with. None: csd; cosine if the model's widths were added to finished means."""
     where: str | None = None
     """SQL condition on the columns of the database, such as "uncertainty < 0.4 AND caption LIKE '%star%'"."""
     modality: Modality | None = None

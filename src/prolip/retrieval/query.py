@@ -52,7 +52,8 @@ def search_gaussians(
     Raises:
         ValueError: The queries don't fit the database, a filter is invalid, or the database lacks what is needed.
     """
-    database, config = open_database(database), SearchConfig() if config is None else config
+    database = open_database(database)
+    config = choose_rank_by(database, SearchConfig() if config is None else config)
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
     condition = _make_condition(database, config)
@@ -81,6 +82,23 @@ def search_gaussians(
         )
         for rows, query in zip(tables, queries, strict=True)
     ]
+
+
+def choose_rank_by(database: Database, config: SearchConfig) -> SearchConfig:
+    """Set `rank_by` where a config leaves it open.
+
+    Args:
+        database: Its header says whether matches read variances.
+        config: What to search for.
+
+    Returns:
+        The config; by cosine if widths were added to finished means, else by CSD. Candidates for `rerank`, which
+        compares variances, are those by CSD.
+    """
+    if config.rank_by is not None:
+        return config
+    by_means = not database.header.reads_variances and config.rerank is None
+    return replace(config, rank_by="cosine" if by_means else "csd")
 
 
 def get_logit_parameters(database: Database) -> LogitParameters | None:

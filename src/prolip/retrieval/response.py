@@ -21,7 +21,7 @@ from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_conf
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
-from prolip.retrieval.query import search_gaussians
+from prolip.retrieval.query import choose_rank_by, search_gaussians
 from prolip.weights.load import load
 
 log = logging.getLogger("prolip.retrieval")
@@ -174,7 +174,8 @@ def search_with_confidence(
     Raises:
         ValueError: `query` is not one embedding, or `search_gaussians` can't do what the config asks for.
     """
-    database, config = open_database(database), SearchConfig() if config is None else config
+    database = open_database(database)
+    config = choose_rank_by(database, SearchConfig() if config is None else config)
     if query.mean.ndim != 2 or len(query) != 1:
         raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
     config = replace(config, modality=config.modality or _default_modality(database))
