@@ -25,7 +25,7 @@ from prolip.training.trainer import Trainer, train
 from tests.adaptation.small import make_model, write_pairs
 
 SIZES = TrainingSizes(batch_size=32, epochs=40, hidden=0, components=8, image_dropout=0.0, text_dropout=0.0)
-CONFIG = AdaptConfig(means="frozen", lr=1e-2, width_patience=20)
+CONFIG = AdaptConfig(means="frozen", lr=3e-3, width_patience=20)
 SCENES = "scenes:simple,size=48,length=60,seed=3"
 TEXTS = ["a red circle", "a thing", "a small blue star at the top left"]
 
@@ -240,9 +240,9 @@ def test_commands_rank_by_cosine_where_widths_were_added(tmp_path):
     model = adapt(SCENES, tmp_path / "model", config)
     embeddings = prolip.embed(tmp_path / "model" / "model", SCENES, tmp_path / "embeddings", progress=False)
     assert embeddings.header.logit_parameters == model.logit_parameters
-    database = prolip.index(embeddings, tmp_path / "database", progress=False)
+    prolip.index(embeddings, tmp_path / "database", progress=False)
     query = model.embed_texts(TEXTS[0])
-    (hits,) = search_gaussians(database, query, SearchConfig(modality="image", k=20))
+    (hits,) = search_gaussians(tmp_path / "database", query, SearchConfig(modality="image", k=20))
     assert (np.diff(hits.cosine) <= 1e-6).all()
     assert not (np.diff(hits.csd) >= 0).all()
     result = prolip.filter_pairs(embeddings, tmp_path / "kept", keep_fraction=0.5, progress=False)

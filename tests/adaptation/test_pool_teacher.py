@@ -10,6 +10,7 @@ import torch
 from prolip.adaptation.pool_teacher import (
     FACTORS,
     FOLDS,
+    TOLERANCE,
     Pool,
     PoolTeacher,
     assign_folds,
@@ -172,7 +173,10 @@ def test_choose_teacher_finds_the_factor_that_predicts_ranks(tmp_path):
         fractions = replace(teacher, text_k=k).compute_log_fraction(texts, pool, "text")
         return float(np.corrcoef(fractions, ranks.log1p())[0, 1])
 
-    assert correlate(teacher.text_k) == max(map(correlate, FACTORS))
+    scores = {k: correlate(k) for k in FACTORS}
+    assert teacher.text_k == max(
+        k for k, score in scores.items() if score >= max(scores.values()) - TOLERANCE
+    )
 
 
 def test_likelihood_model_has_a_scale_of_its_own_for_cosines(model):

@@ -30,6 +30,8 @@ from prolip.training.trainer import train
 WIDTH_DROPOUT = 0.2
 """Widths that regress on targets overfit less than those that learn from pairs."""
 WIDTH_HIDDEN = 256
+LR_FACTOR = 3.0
+"""A regression on targets without noise bears a larger learning rate than pairs do."""
 log = logging.getLogger("prolip.adaptation")
 
 
@@ -179,7 +181,7 @@ def make_distillation_config(
         objective=Objective(
             ppcl=0.0, siglip=float(needs_temperature), distillation=1.0, inclusion=0.0, masked=0.0, vib=0.0
         ),
-        optimizer=replace(common.optimizer, frozen=tuple(frozen)),
+        optimizer=replace(common.optimizer, lr=LR_FACTOR * config.lr, frozen=tuple(frozen)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """Values of k that are tried."""
 SIZES = (1000, 2000, 4000, 8000)
 """Sizes of the pool that are tried, as far as there are images."""
+TOLERANCE = 0.02
+"""Differences of correlations that some hundred held-out images can't tell from noise."""
+MODALITIES: tuple[Modality, Modality] = ("image", "text")
 MAX_JUDGED = 1000
 """Held-out images by which k and the size are chosen."""
 BLOCK = 4096
@@ -157,7 +161,9 @@ def choose_teacher(
     """Choose k of each modality, then the size of the pool, on held-out images.
 
     The choice is that whose perplexities best predict how many wrong items come before the right one: by their
-    correlation with ln(1 + that number), for the size averaged over both modalities.
+    correlation with ln(1 + that number), for the size averaged over both modalities. Of those that are not worse than
+    the best by more than `TOLERANCE` it is the largest: a larger k asks more of what counts as fitting, and the entropy
+    over a larger pool has less noise.
 
     Args:
         model: Whose means are finished.
@@ -174,19 +180,31 @@ def choose_teacher(
     pool = embed_pool(model, train, max_size, seed, fold=None)
     scale, factors = get_cosine_scale(model), FACTORS if factor is None else (factor,)
     teachers = [PoolTeacher(scale=scale, image_k=k, text_k=k, size=max_size, seed=seed) for k in factors]
-    best = max(teachers, key=lambda teacher: judge.score(teacher, pool, "image"))
-    best = replace(best, text_k=max(teachers, key=lambda teacher: judge.score(teacher, pool, "text")).text_k)
-    sizes = [size for size in SIZES if size < max_size] + [max_size]
-    return max(
-        (replace(best, size=size) for size in sizes),
-        key=lambda teacher: judge.score(teacher, pool, "image") + judge.score(teacher, pool, "text"),
+    image_k, text_k = (
+        _choose_largest({teacher.text_k: judge.score(teacher, pool, modality) for teacher in teachers})
+        for modality in MODALITIES
     )
+    best = replace(teachers[0], image_k=image_k, text_k=text_k)
+    sizes = [size for size in SIZES if size < max_size] + [max_size]
+    scores = {}
+    for size in sizes:
+        teacher = replace(best, size=size)
+        scores[size] = sum(judge.score(teacher, pool, modality) for modality in MODALITIES) / 2
+    return replace(best, size=_choose_largest(scores))
 
 
 def get_cosine_scale(model: ProLIP) -> float:
     """The factor of the cosine in a model's logits; of a likelihood model, which has none, CLIP's initial one."""
     parameters = model.logit_parameters
     return parameters.scale if parameters.gamma is None else INITIAL_TEMPERATURES["clip"][0]
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _choose_largest(scores: dict[Number, float]) -> Number:
+    """The largest value whose score is at most `TOLERANCE` below the best."""
+    return max(value for value, score in scores.items() if score >= max(scores.values()) - TOLERANCE)
 
 
 class _HeldOutJudge:

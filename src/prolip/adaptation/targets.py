@@ -10,8 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.adaptation.pool_teacher import FOLDS, Pool, PoolTeacher, assign_folds, embed_pool, embed_rows
-from prolip.choices import Modality
+from prolip.adaptation.pool_teacher import (
+    FOLDS,
+    MODALITIES,
+    Pool,
+    PoolTeacher,
+    assign_folds,
+    embed_pool,
+    embed_rows,
+)
 from prolip.data.feature_pairs import (
     CAPTIONS,
     IMAGE_TARGETS,
@@ -104,9 +111,8 @@ def _fill_targets(
     """Write the targets of some images, bool (N,), of their captions, and of the views of both."""
     teacher, pool = taught
     rows = np.flatnonzero(is_chosen), np.flatnonzero(np.repeat(is_chosen, np.diff(pairs.offsets)))
-    modalities: tuple[Modality, Modality] = ("image", "text")
     for modality, target, array, chosen in zip(
-        modalities, targets, (pairs.images, pairs.texts), rows, strict=True
+        MODALITIES, targets, (pairs.images, pairs.texts), rows, strict=True
     ):
         for view in range(array.shape[1]):
             for block in np.array_split(chosen, max(1, -(-len(chosen) // ROWS))):
