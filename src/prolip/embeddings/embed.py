@@ -199,6 +199,7 @@ def _write_or_check_header(
     header = DatasetHeader(
         model=config.model, identity=model_identity(model), dim=model_config.embed_dim,
         has_uncertainty=has_uncertainty, scale=logits.scale, logit_bias=logits.bias, gamma=logits.gamma,
+        reads_variances=logits.reads_variances,
         variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
         modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
         fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),

@@ -202,6 +202,7 @@ class Embedder(BaseEmbedder):
         return DatasetHeader(
             model=repr(self.model), identity=self.identity, dim=self.model.config.embed_dim,
             has_uncertainty=self.has_uncertainty, scale=logits.scale, logit_bias=logits.bias, gamma=logits.gamma,
+            reads_variances=logits.reads_variances,
             variances="full", precision="float32", modality=modality, data=data, captions=None, image=None,
             fingerprint=fingerprint, part_size=part_size, parts=-(-length // part_size),
         )  # fmt: skip

@@ -31,8 +31,9 @@ class DatasetHeader:
         identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
         dim: D, the embedding dimension.
         has_uncertainty: Whether images and texts of the model have variances; False: all its Gaussians are points.
-        scale, logit_bias, gamma: Parameters of the match probability, see `LogitParameters`; the bias is None for a
-            softmax model, which has none, and gamma for models that were not trained with the likelihood.
+        scale, logit_bias, gamma, reads_variances: Parameters of the match probability, see `LogitParameters`; the bias
+            is None for a softmax model, which has none, and gamma for models that were not trained with the
+            likelihood.
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
         data, captions, image: The data that was embedded, as `open_data` takes it; without passwords.
@@ -63,6 +64,7 @@ class DatasetHeader:
     columns: dict[str, str] = field(default_factory=dict)
     transform: str | None = None
     gamma: float | None = None
+    reads_variances: bool = True
 
     def __post_init__(self) -> None:
         require_field_types(self)
@@ -70,7 +72,7 @@ class DatasetHeader:
     @property
     def logit_parameters(self) -> LogitParameters:
         """What turns a pair of these embeddings into the logit of a match."""
-        return LogitParameters(self.scale, self.logit_bias, self.gamma)
+        return LogitParameters(self.scale, self.logit_bias, self.gamma, self.reads_variances)
 
     def to_json(self) -> str:
         """One line of JSON, as it is stored in every part."""

@@ -16,9 +16,10 @@ class FilterConfig(EmbedConfig):
 
     keep_fraction: float
     """Fraction of the samples to keep, above 0 and at most 1. Bad samples don't count."""
-    rank_by: FilterCriterion = "csd"
+    rank_by: FilterCriterion | None = None
     """csd, cosine: distance of image and caption. inclusion: of the image in its caption. Uncertainties: the smallest
-    are kept. Of several captions the best one counts."""
+    are kept. Of several captions the best one counts. None: csd; cosine if the model's widths were added to finished
+    means."""
     model: str | None = None
     """For data that isn't embedded: model folder, training run, folder or file of another format, or hub id."""
     duplicates: DuplicateKind | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +78,8 @@ def filter_pairs(
         raise ValueError(f"{storage} is an object store, and out must be a folder of this machine")
     folder = storage.path
     embeddings, data_path = _open_embeddings(data, folder, config)
+    if config.rank_by is None:
+        config = replace(config, rank_by="csd" if embeddings.header.reads_variances else "cosine")
     _require_ground_truth_column(embeddings, config.ground_truth)
     if not embeddings.part_indices or not len(embeddings):
         raise ValueError(
@@ -132,6 +134,7 @@ def _select(embeddings: EmbeddingDataset, folder: Path, config: FilterConfig) ->
     Scores are cached in `folder`/scores; `folder` also holds the temporary file of the means while duplicates are
     searched.
     """
+    assert config.rank_by is not None
     criterion = get_criterion(config.rank_by)
     scores = cache_scores(embeddings, folder / "scores", config.progress)
     threshold = _find_threshold(scores, criterion, config.keep_fraction, embeddings)
@@ -233,7 +236,7 @@ def _summarize(
     # the score is sign * value; + 0.0 turns -0.0 into 0.0
     value = None if score is None or not np.isfinite(score) else float(selection.criterion.sign * score + 0.0)
     return FilterSummary(
-        rank_by=config.rank_by, keep_fraction=config.keep_fraction, duplicates=config.duplicates,
+        rank_by=selection.criterion.name, keep_fraction=config.keep_fraction, duplicates=config.duplicates,
         duplicate_cosine=config.duplicate_cosine if config.duplicates else None, identity=header.identity,
         fingerprint=header.fingerprint, data=header.data, model=header.model, samples=counts.total, kept=counts.kept,
         threshold=value, outcomes=counts.name_outcomes(), quantiles=counts.compute_quantiles(),

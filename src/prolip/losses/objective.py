@@ -45,6 +45,14 @@ class MaskedPairs:
     masked: Gaussian  # (k, D)
 
 
+@dataclass(frozen=True, eq=False)
+class WidthTargets:
+    """ln of the uncertainty that each sample of a rank should have, as a teacher says."""
+
+    images: Tensor  # (n,)
+    texts: Tensor  # (n,)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GlobalBatch:
     """What a rank needs of the global batch. Not needed for a batch on one rank."""
@@ -105,6 +113,7 @@ class Objective:
     clip: float = 0.0
     likelihood: float = 0.0  # ours: pairwise sigmoid on the PMI of two von Mises-Fisher posteriors
     nll: float = 0.0  # ours: isotropic Gaussian NLL of own pairs, which moves widths only
+    distillation: float = 0.0  # ours: squared error of ln uncertainty to a teacher's, which moves widths only
     inclusion: float = 1e-7  # alpha1: an image in its text
     masked: float = 1e-3  # alpha2: an input in its masked view
     vib: float = 1e-4  # beta
@@ -152,6 +161,7 @@ class Objective:
         *,
         masked_images: MaskedPairs | None = None,
         masked_texts: MaskedPairs | None = None,
+        targets: WidthTargets | None = None,
         batch: GlobalBatch | None = None,
     ) -> LossTerms:
         """Compute all active terms.
@@ -163,6 +173,7 @@ class Objective:
                 `make_temperatures` creates them.
             masked_images: This rank's masked images (k rows, k may be 0); needed if `masked` is not 0.
             masked_texts: This rank's masked texts, likewise.
+            targets: What this rank's widths should be; needed if `distillation` is not 0.
             batch: The global batch, if it spans ranks.
 
         Returns:
@@ -185,6 +196,15 @@ class Objective:
             values["nll"] = nll(images, texts, own_temperature, count=num_pairs) + nll(
                 texts, images, own_temperature, count=num_pairs
             )
+        if self.distillation:
+            if targets is None:
+                raise ValueError(
+                    f"the weight `distillation` is {self.distillation} but the data has no targets for widths: set it "
+                    "to 0"
+                )
+            values["distillation"] = regularizers.distillation(
+                images, targets.images, count=num_pairs
+            ) + regularizers.distillation(texts, targets.texts, count=num_pairs)
         weights = {name: self._weights()[name] for name in values}
         if self.inclusion:
             values["inclusion"] = self._compute_inclusion(images, texts, num_pairs)
@@ -293,7 +313,9 @@ class Objective:
 
     def _weights(self) -> dict[str, float]:
         """The weight of every term by name, active or not."""
-        names = ("ppcl", "siglip", "pml", "clip", "likelihood", "nll", "inclusion", "masked", "vib")
+        names = (
+            "ppcl", "siglip", "pml", "clip", "likelihood", "nll", "distillation", "inclusion", "masked", "vib",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Losses on matching pairs: the inclusion loss and the VIB term.
+"""Losses besides the contrastive ones: the inclusion loss, the VIB term, and the distillation of widths.
 
 Each rank sums its own rows and divides by `count`, the number on all ranks.
 """
@@ -66,6 +66,23 @@ def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
     """
     z = _check_and_promote(z, "z")
     return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _divisor(count, z)
+
+
+def distillation(z: Gaussian, target: Tensor, *, count: int | None = None) -> Tensor:
+    """Squared error of the logarithm of the uncertainty, ln tr(Sigma), averaged over rows.
+
+    Args:
+        z: (n, D); means get no gradient.
+        target: (n,), ln of the uncertainty that each row should have.
+        count: Rows in the global batch; None: n.
+
+    Returns:
+        This rank's part of the loss, a scalar.
+    """
+    z = _check_and_promote(z, "z")
+    if target.shape != z.shape[:1]:
+        raise ValueError(f"target must be ({len(z)},), one number per row of z, not {tuple(target.shape)}")
+    return (z.log_var.logsumexp(-1) - target).square().sum() / _divisor(count, z)
 
 
 def _check_and_promote(z: Gaussian, name: str) -> Gaussian:

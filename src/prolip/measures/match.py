@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from prolip.choices import RankBy
+from prolip.choices import RankBy, SimilarityMetric
 from prolip.gaussian import HasMeanAndTrace, compute_dtype
 from prolip.measures import vmf
 
@@ -20,16 +20,29 @@ class LogitParameters(NamedTuple):
         scale: a of a (1 - CSD/2) + b (PPCL); of a likelihood model e^tau, the concentration of an input of trace 1.
         bias: b; None for a softmax model, which has no match probability.
         gamma: Exponent of the trace in the concentrations of a likelihood model; None: PPCL's logit.
+        reads_variances: Whether the logit depends on variances. False: it is a cos + b, because the widths were added
+            to a finished model whose matches must stay as they are (docs/frozen-means.md).
     """
 
     scale: float
     bias: float | None
     gamma: float | None = None
+    reads_variances: bool = True
 
     @property
     def default_rank_by(self) -> RankBy:
-        """The order that a model was trained for: match for a likelihood model, else CSD, as in the paper."""
-        return "csd" if self.gamma is None else "match"
+        """The order that a model was trained for.
+
+        match for a likelihood model, else CSD, as in the paper; cosine where the logit reads no variances.
+        """
+        return self.similarity_metric or "match"
+
+    @property
+    def similarity_metric(self) -> SimilarityMetric | None:
+        """The similarity of which the logit is an affine function; None for a likelihood model."""
+        if self.gamma is not None:
+            return None
+        return "csd" if self.reads_variances else "cosine"
 
     def logits(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
         """Logits of image i and text i.
@@ -74,6 +87,8 @@ class LogitParameters(NamedTuple):
             Logits, of the broadcast shape.
         """
         bias = self.bias or 0.0
+        if self.similarity_metric == "cosine":
+            return self.scale * cosine + bias
         if self.gamma is None:
             # of means of unit length, product - traces / 2 is 1 - CSD / 2
             return self.scale * (cosine - 0.5 * (image_trace + text_trace)) + bias

@@ -17,7 +17,7 @@ from prolip.progress import progress_bar
 
 RankingMetric = SimilarityMetric | LogitParameters
 """What ranks items: csd, cosine, or the logit of a match with these parameters (of an image and a text, in either
-order). Without gamma that logit is affine in CSD, and its order is exactly that of CSD."""
+order). Without gamma that logit is affine in CSD, or in the cosine, and its order is exactly theirs."""
 
 BLOCK = (2048, 16_384)
 """Queries and items that are compared at a time: 128 MiB of similarities."""
@@ -41,8 +41,8 @@ def similarity(queries: Gaussian, items: Gaussian, metric: RankingMetric = "csd"
     """
     _check_inputs(queries, items, metric)
     if isinstance(metric, LogitParameters):
-        if metric.gamma is None:
-            return _to_logits(similarity(queries, items, "csd"), metric)
+        if metric.similarity_metric is not None:
+            return _to_logits(similarity(queries, items, metric.similarity_metric), metric)
         score = partial(_score_pmi, queries.mean_trace(), items.mean_trace(), metric)
         rows = max(1, PMI_BLOCK[0] * PMI_BLOCK[1] // len(items))
         starts = range(0, max(1, len(queries)), rows)
@@ -78,8 +78,8 @@ def find_nearest(
     """
     _check_inputs(queries, items, metric)
     require_positive_int(k, "k", maximum=2**31)
-    if isinstance(metric, LogitParameters) and metric.gamma is None:
-        values, indices = find_nearest(queries, items, k, metric="csd", progress=progress)
+    if isinstance(metric, LogitParameters) and metric.similarity_metric is not None:
+        values, indices = find_nearest(queries, items, k, metric=metric.similarity_metric, progress=progress)
         return _to_logits(values, metric), indices
     num_queries, num_items = len(queries), len(items.mean)
     k = min(k, num_items)
@@ -129,7 +129,7 @@ def _score_pmi(
 
 
 def _to_logits(similarities: Tensor, parameters: LogitParameters) -> Tensor:
-    """Logits scale x similarity + bias of PPCL, from similarities 1 - CSD / 2 of any shape."""
+    """Logits scale x similarity + bias, from similarities of any shape: 1 - CSD / 2 of PPCL, or cosines."""
     return parameters.scale * similarities + (parameters.bias or 0.0)
 
 

@@ -270,6 +270,10 @@ class ModelConfig:
             raise ValueError('contrastive_loss "likelihood" needs variances in both towers')
         if isinstance(self.image, FrozenImageConfig) != isinstance(self.text, FrozenTextConfig):
             raise ValueError("either both towers are frozen encoders, or none is")
+        if self.contrastive_loss == "likelihood" and not self.match_reads_variances:
+            raise ValueError(
+                'contrastive_loss "likelihood" reads variances, so that the teacher of the heads can\'t be "pool"'
+            )
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not isinstance(tower, ImageConfig | TextConfig):
                 continue
@@ -304,6 +308,12 @@ class ModelConfig:
         if not isinstance(self.text, TextConfig):
             raise ValueError(_NO_TRANSFORMER.format(self.text.encoder.name))
         return self.text
+
+    @property
+    def match_reads_variances(self) -> bool:
+        """Whether the match logit depends on variances: not if they learned from a pool, after the means."""
+        heads = [getattr(tower, "head", None) for tower in (self.image, self.text)]
+        return all(head is None or head.teacher != "pool" for head in heads)
 
     @property
     def has_raw_features(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prolip.checks import require_fraction, require_positive_int
+from prolip.choices import WidthTeacher
 from prolip.configs import require_field_types
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import TokenizerConfig
@@ -52,6 +53,9 @@ class HeadConfig:
     components: int
     """Components of the features that the head reads, after standardization and PCA."""
     means: FrozenMeans = "learned"
+    teacher: WidthTeacher = "likelihood"
+    """What the widths have learned from. pool: the trace of an embedding is the fraction of a pool of the other
+    modality that fits it, and matches read the means only."""
     hidden: int = 384
     """Hidden units of the MLP that is added to the linear projection of the mean; 0: the projection is linear."""
     width_hidden: int = 96
@@ -69,6 +73,11 @@ class HeadConfig:
         require_fraction(self.dropout, "dropout")
         if self.dropout == 1:
             raise ValueError("dropout must be below 1")
+
+    @property
+    def widths_read_means(self) -> bool:
+        """Whether the width also reads the learned mean, of which the pool perplexity is a function."""
+        return self.teacher == "pool" and self.means == "learned"
 
 
 class _FrozenTowerConfig:

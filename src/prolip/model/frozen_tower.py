@@ -82,18 +82,19 @@ class MeanHead(nn.Module):
 
 
 class WidthHead(nn.Module):
-    """MLP or linear map: components (B, K) -> one log-variance per sample (B, 1)."""
+    """MLP or linear map: components (B, K), perhaps with the mean (B, E) -> one log-variance per sample (B, 1)."""
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: HeadConfig, embed_dim: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(config.dropout)
+        inputs = config.components + (embed_dim if config.widths_read_means else 0)
         if config.width_hidden:
-            self.hidden = Head(config.components, config.width_hidden)
+            self.hidden = Head(inputs, config.width_hidden)
         self.has_hidden = bool(config.width_hidden)
-        self.output = Head(config.width_hidden or config.components, 1)
+        self.output = Head(config.width_hidden or inputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute log-variances (B, 1) of components (B, K)."""
+        """Compute log-variances (B, 1) of inputs (B, K) or (B, K + E)."""
         x = self.dropout(x)
         if self.has_hidden:
             x = functional.gelu(self.hidden(x))
@@ -118,7 +119,7 @@ class FrozenTower(nn.Module):
         head = config.head
         if head is not None:
             self.feature_map = FeatureMap(config.encoder.dim, head.components)
-            self.log_var = WidthHead(head)
+            self.log_var = WidthHead(head, embed_dim)
             if head.means == "learned":
                 self.mean = MeanHead(head, embed_dim)
 
@@ -188,21 +189,30 @@ class FrozenTower(nn.Module):
             return features, None
         components = self.feature_map(features)
         mean = features if head.means == "encoder" else self.mean(components)
-        return mean, self._compute_log_var(components)
+        return mean, self._compute_log_var(components, mean)
 
     def encode_components(self, components: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode components (B, K), the output of `feature_map`, as training reads them from a file.
+        """Encode what training reads from a file: the output of `feature_map`, or its input if that is the mean.
 
         Args:
-            components: (B, K), floats.
+            components: (B, K), floats, for learned means; features (B, F) where the features are the means.
 
         Returns:
             mean (B, E), not yet of unit length, and log_var (B, E).
         """
-        return self.mean(components), self._compute_log_var(components)
+        if self.config.head is not None and self.config.head.means == "encoder":
+            return components, self._compute_log_var(self.feature_map(components), components)
+        mean = self.mean(components)
+        return mean, self._compute_log_var(components, mean)
 
-    def _compute_log_var(self, components: Tensor) -> Tensor:
+    def _compute_log_var(self, components: Tensor, mean: Tensor) -> Tensor:
         """One log-variance per sample, for all dimensions: (B, E)."""
+        head = self.config.head
+        assert head is not None
+        if head.widths_read_means:
+            # sqrt(E) gives the mean the components' mean square of 1
+            unit_mean = functional.normalize(mean, dim=-1) * self.embed_dim**0.5
+            components = torch.cat([components, unit_mean], dim=-1)
         log_var: Tensor = self.log_var(components)
         return log_var.expand(-1, self.embed_dim)
 

@@ -242,7 +242,7 @@ class ProLIP(nn.Module):
         """Encode what the heads of a model with frozen encoders read: features after standardization and PCA.
 
         Args:
-            components: (B, K), see `FrozenTower.feature_map`.
+            components: (B, K), see `FrozenTower.encode_components`.
             modality: Whose features they are.
 
         Returns:
@@ -356,7 +356,8 @@ class ProLIP(nn.Module):
     def match_probability(self, images: Gaussian, texts: Gaussian) -> Tensor:
         """Probability that image i and text i match: sigmoid of the logit of the loss that the model was trained with.
 
-        For PPCL that is the logit of Eq. 2, for a likelihood model PMI + b (docs/likelihood.md).
+        For PPCL that is the logit of Eq. 2, for a likelihood model PMI + b (docs/likelihood.md), and a cos + b where
+        widths were added to frozen means.
 
         Args:
             images: (N, D).
@@ -395,7 +396,8 @@ class ProLIP(nn.Module):
         """Scale, bias and, of a likelihood model, the exponent of the logits, as plain numbers."""
         bias = None if self.logit_bias is None else self.logit_bias.item()
         gamma = self.config.gamma if self.config.contrastive_loss == "likelihood" else None
-        return LogitParameters(self.logit_scale.double().exp().item(), bias, gamma)
+        scale = self.logit_scale.double().exp().item()
+        return LogitParameters(scale, bias, gamma, self.config.match_reads_variances)
 
     def _require_logit_parameters(self) -> LogitParameters:
         """The logit parameters; ValueError for a softmax model."""

@@ -38,7 +38,8 @@ class SearchConfig:
     """Number of results."""
     rank_by: RankBy | None = None
     """csd: expected squared distance. cosine: of the means. match: by the probability of the loss that
-    the model was trained with. None: match for a likelihood model between image and text, else csd."""
+    the model was trained with. None: match for a likelihood model between image and text; cosine if
+    the model's widths were added to finished means; else csd."""
     matching: float | None = None
     """Show only items that match with at least this probability, perhaps none. Calibrate it: prolip calibrate."""
     coverage: float | None = None

@@ -60,7 +60,8 @@ def search_gaussians(
     Raises:
         ValueError: The queries don't fit the database, a filter is invalid, or the database lacks what is needed.
     """
-    database, config = open_database(database), SearchConfig() if config is None else config
+    database = open_database(database)
+    config = choose_rank_by(database, SearchConfig() if config is None else config)
     queries = queries.detach()
     _check_inputs(database, queries, config, null)
     condition = make_condition(database, config)
@@ -137,6 +138,23 @@ def _check_match(database: Database, config: SearchConfig, probability: MatchPro
             f"{database.header.model} was trained with a softmax and has no match probability: {advice}run "
             f"`prolip calibrate PAIRS --model MODEL --out {database.uri}`"
         )
+
+
+def choose_rank_by(database: Database, config: SearchConfig) -> SearchConfig:
+    """Set `rank_by` where a config leaves it open.
+
+    Args:
+        database: Its header says whether matches read variances.
+        config: What to search for.
+
+    Returns:
+        The config; by cosine if widths were added to finished means, else by CSD. Candidates for `rerank`, which
+        compares variances, are those by CSD.
+    """
+    if config.rank_by is not None:
+        return config
+    by_means = not database.header.reads_variances and config.rerank is None
+    return replace(config, rank_by="cosine" if by_means else "csd")
 
 
 def get_default_modality(database: Database) -> Modality:

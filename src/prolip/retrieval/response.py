@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prolip.choices import Modality, RankBy
+from prolip.choices import Modality
 from prolip.configs import takes_config
 from prolip.embeddings.identity import model_identity
 from prolip.files import replace_nonfinite
@@ -24,7 +24,7 @@ from prolip.retrieval.index.database import Database, open_database
 from prolip.retrieval.match_messages import describe_match
 from prolip.retrieval.match_probability import OTHER
 from prolip.retrieval.perplexity import estimate_perplexity
-from prolip.retrieval.query import get_default_modality, search_gaussians
+from prolip.retrieval.query import choose_rank_by, get_default_modality, search_gaussians
 from prolip.weights.load import load
 
 log = logging.getLogger("prolip.retrieval")
@@ -191,7 +191,7 @@ def search_with_confidence(
             f"{query_modality}: search modality {OTHER[modality]}, or use rank_by csd or cosine without matching and "
             "coverage"
         )
-    default: RankBy = "csd"
+    default = choose_rank_by(database, config).rank_by
     if is_cross_modal and config.rerank is None:  # the order that the model was trained for
         default = database.header.logit_parameters.default_rank_by
     config = replace(config, modality=modality, rank_by=config.rank_by or default)

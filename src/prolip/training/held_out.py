@@ -67,13 +67,13 @@ class HeldOutEvaluator:
         """Metrics (`HELD_OUT_METRICS`) of the result of `embed`.
 
         Args:
-            embedded: The samples. A likelihood model ranks them by its match logits, any other by CSD.
+            embedded: The samples. The order is that of the model's match logits.
 
         Returns:
             Metrics by name; without those of uncertainty if the model has no variances.
         """
         images, texts, logits = embedded
-        metric: RankingMetric = "csd" if logits.default_rank_by == "csd" else logits
+        metric: RankingMetric = logits.similarity_metric or logits
         return compute_retrieval(images, texts, self._is_match, metric) | compute_uncertainty(images, texts)
 
     def _embed_images(self, rows: Tensor) -> Gaussian:

@@ -22,7 +22,14 @@ from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
-from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
+from prolip.losses.objective import (
+    INITIAL_TEMPERATURES,
+    GlobalBatch,
+    LossTerms,
+    MaskedPairs,
+    Objective,
+    WidthTargets,
+)
 from prolip.losses.vmf_likelihood import LikelihoodTemperature
 from prolip.measures.vmf import find_concentration
 from prolip.model.prolip import ProLIP
@@ -205,9 +212,10 @@ class TrainModule(nn.Module):
         return [p for p in parameters if p is not None and p.requires_grad]
 
     def clamp_scales_(self) -> None:
-        """Clamp every scale of distances to [1, 100], in place, as after each step."""
+        """Clamp every trained scale of distances to [1, 100], in place, as after each step."""
         for name, temperature in self.temperatures.items():
-            if name != "nll":  # tau, whose unit is that of widths
+            # tau of nll has the unit of widths; a frozen scale stays what it is: SigLIP's is above 100
+            if name != "nll" and temperature.logit_scale.requires_grad:
                 temperature.clamp_()
 
 
@@ -275,7 +283,8 @@ def compute_gradients(
             with torch.no_grad():
                 outputs = concat_outputs([towers(micro) for micro in micro_batches])
             outputs = _detach_as_leaves(outputs, module)
-    terms = compute_local_loss(module, objective, outputs, rows)
+    targets = get_width_targets(batch, device) if objective.distillation else None
+    terms = compute_local_loss(module, objective, outputs, rows, targets)
     # DDP and FSDP average gradients over ranks, but the ranks' losses are parts of one sum: hence the world size.
     (terms.total * distributed.world_size() + _make_zero_term(outputs, module)).backward()
     if accumulation_steps > 1:
@@ -309,8 +318,27 @@ class MaskedRows:
         return cls(images, texts, views.total_images, views.total_texts)
 
 
+def get_width_targets(batch: Batch, device: torch.device | str) -> WidthTargets | None:
+    """The targets for widths in a batch.
+
+    Args:
+        batch: Rows of this rank.
+        device: Where the embeddings are.
+
+    Returns:
+        The targets, on the device; None if the data has none.
+    """
+    if batch.image_targets is None or batch.text_targets is None:
+        return None
+    return WidthTargets(_to_device(batch.image_targets, device), _to_device(batch.text_targets, device))
+
+
 def compute_local_loss(
-    module: TrainModule, objective: Objective, outputs: TowerOutputs, rows: MaskedRows | None
+    module: TrainModule,
+    objective: Objective,
+    outputs: TowerOutputs,
+    rows: MaskedRows | None,
+    targets: WidthTargets | None = None,
 ) -> LossTerms:
     """This rank's part of each term of the global batch's loss; the parts add up over ranks.
 
@@ -319,6 +347,7 @@ def compute_local_loss(
         objective: The loss.
         outputs: Embeddings of all rows of this rank.
         rows: Which rows have masked views; needed if the objective has masked terms.
+        targets: Of widths; needed if the objective has distillation.
 
     Returns:
         The terms of this rank, unweighted, with their weights.
@@ -345,7 +374,7 @@ def compute_local_loss(
         masked_images=rows.total_images if rows else None,
         masked_texts=rows.total_texts if rows else None,
     )
-    return objective(images, texts, module.temperatures, batch=global_batch, **pairs)
+    return objective(images, texts, module.temperatures, batch=global_batch, targets=targets, **pairs)
 
 
 def split_batch(

@@ -474,7 +474,7 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
         _require_frozen_model_fits(config)
     if not model.config.deterministic:
         return
-    probabilistic_terms = ("ppcl", "pml", "likelihood", "nll", "inclusion", "masked", "vib")
+    probabilistic_terms = ("ppcl", "pml", "likelihood", "nll", "distillation", "inclusion", "masked", "vib")
     used = [name for name in probabilistic_terms if any(getattr(objective, name) for objective in objectives)]
     if used:
         raise ValueError(

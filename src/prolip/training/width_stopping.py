@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from prolip.data.batch import Batch
 from prolip.data.feature_pairs import FeatureLoader, FeaturePairs, is_feature_address
 from prolip.gaussian import Gaussian
-from prolip.losses.objective import GlobalBatch, Objective
+from prolip.losses.objective import GlobalBatch, Objective, WidthTargets
 from prolip.training.config import TrainConfig
 from prolip.training.data_setup import make_view_fractions
 from prolip.training.held_out import evaluation_mode
-from prolip.training.step import TrainModule
+from prolip.training.step import TrainModule, get_width_targets
 
 PASSES = 4
 """Passes over the held-out images, each with other captions and views, in a held-out loss."""
@@ -84,16 +84,23 @@ class WidthStopper:
             for batch in self._batches:
                 images = model.encode_components(batch.pixels.to(model.device), "image")
                 texts = model.encode_components(batch.token_ids.to(model.device), "text")
-                total += float(self._compute_terms(objective, images, texts)) / len(self._batches)
+                targets = get_width_targets(batch, model.device) if objective.distillation else None
+                total += float(self._compute_loss(objective, images, texts, targets)) / len(self._batches)
         return total
 
-    def _compute_terms(self, objective: Objective, images: Gaussian, texts: Gaussian) -> Tensor:
-        """The weighted sum of the terms on one batch, as if it were a global batch of one rank."""
+    def _compute_loss(
+        self, objective: Objective, images: Gaussian, texts: Gaussian, targets: WidthTargets | None
+    ) -> Tensor:
+        """The weighted sum of the terms on one batch, as if it were a global batch of one rank.
+
+        Of an objective with distillation only that term: no other moves the widths of frozen means.
+        """
         sample = GlobalBatch(
             texts=texts, images=images if objective.clip else None, offset=0, masked_images=None,
             masked_texts=None,
         )  # fmt: skip
-        return objective(images, texts, self._module.temperatures, batch=sample).total
+        terms = objective(images, texts, self._module.temperatures, targets=targets, batch=sample)
+        return terms.weighted["distillation"] if objective.distillation else terms.total
 
     @torch.no_grad()
     def update(self, present: float, kept: float) -> None:
