@@ -70,6 +70,8 @@ def adapt_encoders(
     with claim_folder(folder, encoders, config):
         datasets = compute_features(encoders, source, folder / "features", config)
         _train_heads(encoders, datasets, folder, config)
+    if config.bundle:  # with the copies, whose digests may differ
+        return load(folder / MODEL, device="cpu")
     return attach(ProLIP.from_folder(folder / MODEL), encoders).eval()
 
 
