@@ -183,6 +183,8 @@ def _write_model(folder: Path, model: ProLIP, encoders: Encoders, config: AdaptC
     """Write the model folder, and return the model with its encoders."""
     bundled = (encoders.image, encoders.text) if config.bundle else ()
     atomic_write_folder(folder / MODEL, lambda path: save_with_encoders(model, path, bundled, load))
+    if config.bundle:  # with the copies, whose digests may differ
+        return load(folder / MODEL, device="cpu")
     return attach(ProLIP.from_folder(folder / MODEL), encoders).eval()
 
 

@@ -60,7 +60,7 @@ class AdaptConfig:
     """Where features are computed. local: in this process. ray: on a Ray cluster (extra ray)."""
     linear_widths: Advanced[bool] = False
     """Widths are linear in the features, instead of an MLP."""
-    width_patience: Advanced[int] = 5
+    width_patience: Advanced[int] = 8
     """Held-out evaluations without improvement after which widths stop."""
     dropout: Advanced[float | None] = None
     """Fraction of the features that heads drop in training."""

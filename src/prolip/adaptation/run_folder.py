@@ -92,6 +92,6 @@ def _write_or_check(folder: Path, encoders: Encoders, config: AdaptConfig) -> No
     ]
     if changes:
         raise ValueError(
-            f"{folder} holds a run with other options: {', '.join(changes)}. Choose another folder, or the same "
-            "options to continue it"
+            f"{folder} holds a run with other options: {', '.join(changes)}. Choose another folder, remove it, or "
+            "use the same options to continue it"
         )

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+import prolip
+from prolip.adaptation.adapt import adapt
 from prolip.extras import missing_modules
 from prolip.weights.encoders import open_image_encoder, open_text_encoder
 from prolip.weights.encoders.base import pool_map
+from tests.adaptation.pictures import draw, write_shard
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,3 +48,17 @@ def test_minilm_knows_what_is_alike():
     assert a @ b > 0.5 > a @ c
     assert encoder.config.dim == 768
     assert open_text_encoder("all-minilm-l6-v2", load).config == encoder.config
+
+
+def test_the_default_encoders_adapt_and_can_be_bundled(tmp_path):
+    """The bundled graph has a digest of its own: that of the package is a hash of the package's file."""
+    data = write_shard(tmp_path / "photos.tar", 24)
+    model = adapt(
+        data, tmp_path / "out", captions=("json:caption",), epochs=1.0, image_views=0, text_crops=0, bundle=True,
+        progress=False,
+    )  # fmt: skip
+    loaded = prolip.load(tmp_path / "out", device="cpu")
+    texts = ["a dog on a beach", ""]
+    assert torch.equal(model.embed_texts(texts).mean, loaded.embed_texts(texts).mean)
+    assert loaded.config.image.encoder.license == "Apache-2.0"
+    assert loaded.embed_images([draw(0)]).uncertainty.isfinite().all()

@@ -55,7 +55,7 @@ def test_each_tower_has_a_digest_of_its_own(nano, nano_path, tmp_path):
 
 def test_unknown_names_are_refused():
     for open_encoder in (open_image_encoder, open_text_encoder):
-        with pytest.raises(FileNotFoundError, match="no-such-encoder"):
+        with pytest.raises(FileNotFoundError, match=r"no encoder no-such-encoder.*extra photos"):
             open_encoder("no-such-encoder", load)
 
 

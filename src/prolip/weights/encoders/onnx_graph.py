@@ -49,6 +49,7 @@ def open_onnx_image_encoder(path: Path) -> ImageEncoder:
         ValueError: The graph or its preprocessing can't be used.
         FileNotFoundError: A file is missing.
     """
+    _require_file(path)
     settings = path.parent / PREPROCESSOR_FILE
     if not settings.is_file():
         raise FileNotFoundError(
@@ -111,6 +112,7 @@ def open_onnx_text_encoder(path: Path) -> TextEncoder:
         ValueError: The graph or its tokenizer can't be used.
         FileNotFoundError: A file is missing.
     """
+    _require_file(path)
     backend = tokenizer_builders.read_folder_tokenizer(path.parent)
     if backend is None:
         raise FileNotFoundError(f"{path} needs its tokenizer.json next to it")
@@ -152,10 +154,15 @@ def _list_tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
+def _require_file(path: Path) -> None:
+    """Raise FileNotFoundError if a graph is missing."""
+    if not path.is_file():
+        raise FileNotFoundError(f"the encoder {path}: no such file")
+
+
 def open_session(path: Path) -> Any:
     """A session of onnxruntime on the CPU, with torch's number of threads; ValueError if the file is no graph."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+    _require_file(path)
     runtime = import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

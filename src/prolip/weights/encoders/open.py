@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,7 +47,7 @@ def open_image_encoder(encoder: ImageEncoderName, load_model: LoadModel) -> Imag
         return onnx_graph.open_onnx_image_encoder(Path(name))
     if (folder := _find_transformers_folder(name)) is not None:
         return huggingface.open_image_folder(folder, name=name)
-    return towers.make_tower_encoders(load_model(name), name)[0]
+    return _open_towers(name, load_model, packaged.IMAGE_ENCODERS)[0]
 
 
 def open_text_encoder(encoder: TextEncoderName, load_model: LoadModel) -> TextEncoder:
@@ -76,7 +76,20 @@ def open_text_encoder(encoder: TextEncoderName, load_model: LoadModel) -> TextEn
         return onnx_graph.open_onnx_text_encoder(Path(name))
     if (folder := _find_transformers_folder(name)) is not None:
         return huggingface.open_text_folder(folder, name=name)
-    return towers.make_tower_encoders(load_model(name), name)[1]
+    return _open_towers(name, load_model, packaged.TEXT_ENCODERS)[1]
+
+
+def _open_towers(
+    name: str, load_model: LoadModel, packaged_names: Iterable[str]
+) -> tuple[ImageEncoder, TextEncoder]:
+    """The encoders of a finished model; FileNotFoundError, with what else a name may be, if there is none."""
+    try:
+        return towers.make_tower_encoders(load_model(name), name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"there is no encoder {name}. An encoder is {', '.join(packaged_names)} (extra photos), a file GRAPH.onnx, "
+            f"transformers:NAME, a folder of transformers, or a model: {error}"
+        ) from error
 
 
 def _make_absolute(name: str) -> str:
