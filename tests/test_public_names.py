@@ -140,7 +140,7 @@ def test_names_of_data_and_scenes():
 
 
 ROOMS = {
-    "adaptation": {"AdaptConfig", "Encoders", "adapt_encoders"},
+    "adaptation": {"AdaptConfig", "Encoders", "adapt_encoders", "adapt_model"},
     "measures": {"find_nearest", "similarity", "log_perplexity"}
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
