@@ -40,7 +40,7 @@ def test_header_write_and_read(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "here must be an object with named values"),
-        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 3"),
+        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 4"),
         (HEADER.to_json().replace('"full"', '"half"'), "variances 'half' is not one of"),
         (
             HEADER.to_json().replace('"modality": null', '"modality": "sounds"'),

@@ -13,7 +13,7 @@ from prolip.configs import build_dataclass, require_field_types
 from prolip.measures.match import LogitParameters
 from prolip.storage.folders import Storage, open_storage
 
-VERSION = 3
+VERSION = 4
 """Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
 HEADER_FILE = "prolip.json"
 """Its existence makes a folder a data set of embeddings."""
