@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from prolip.embeddings.base_embedder import BaseEmbedder
+from prolip.model.frozen_tower import FrozenTower
 from prolip.model.prolip import ProLIP
 
 MAX_MODELS = 1000
@@ -57,9 +58,12 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
         seed: Seed of the weights.
 
     Returns:
-        The untrained model, on the same device, in eval mode.
+        The untrained model, on the same device, in eval mode; heads on frozen encoders keep these.
     """
     untrained = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
+    for new, old in ((untrained.image, model.image), (untrained.text, model.text)):
+        if isinstance(new, FrozenTower) and isinstance(old, FrozenTower):
+            new.attach_encoder(old.encoder)
     return untrained.to(model.device).eval()
 
 
