@@ -27,6 +27,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "image_crops": 0.0,
     "image_masks": 0.0,
     "width_patience": None,
+    "distillation": 0.0,
 }
 """Settings that the config did not have at first -> the value that computes what was computed without them. At this
 value they don't enter fingerprints, so that older cells stay valid."""

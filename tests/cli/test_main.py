@@ -170,7 +170,16 @@ def test_doctor_prints_json(capsys):
     installation = json.loads(capsys.readouterr().out)
     assert installation["packages"]["torch"]
     assert None not in installation["packages"].values()
-    assert set(installation["extras"]) == {"report", "data", "search", "ray", "app", "onnx", "logging"}
+    assert set(installation["extras"]) == {
+        "report",
+        "data",
+        "search",
+        "ray",
+        "app",
+        "onnx",
+        "photos",
+        "logging",
+    }
     assert installation["cpus"] >= 1
 
 

@@ -489,7 +489,7 @@ def test_float64_embeddings_are_not_cached(nano, images_folder, tmp_path, caplog
 def test_embedder_has_the_numbers_of_its_model(nano, tmp_path):
     embedder = Embedder(model=nano, cache=tmp_path, batch_size=7)
     assert embedder.identity == model_identity(nano)
-    assert embedder.logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0), None)
+    assert embedder.logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0), None, True)
     assert embedder.has_uncertainty
     assert embedder.tokenizer is nano.tokenizer
     assert embedder.require_model("anything") is nano

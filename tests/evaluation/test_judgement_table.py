@@ -127,7 +127,7 @@ def test_other_files_are_refused(tmp_path):
         ({"scale": (0.0, math.inf)}, "scale"),
         ({"judge_columns": ("a",)}, "two or more"),
         ({"judge_columns": ("a", "a")}, "different"),
-        ({"judge_columns": ("a", "b"), "judges_column": "n"}, "one of them"),
+        ({"judge_columns": ("a", "b"), "count_column": "n"}, "one of them"),
         ({"max_skipped": 1.5}, "max_skipped"),
         ({"resamples": 0}, "resamples"),
         ({"seed": -1}, "seed"),

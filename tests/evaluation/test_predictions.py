@@ -52,7 +52,7 @@ def test_rows_match_the_model_predictions(model, data, tmp_path, by):
         data.class_names[answer] for answer in scores.argmax(1)
     ]
     assert sum(int(row["correct"]) for row in rows) == round(result.top1.value * len(rows))
-    scale, bias, _ = Embedder(model=model).logit_parameters
+    scale, bias, *_ = Embedder(model=model).logit_parameters
     expected = torch.sigmoid(scale * scores.amax(1).double() + bias)
     assert [float(row["match"]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-4)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)

@@ -30,7 +30,7 @@ def test_logits_of_a_ranking_by_match_are_those_of_the_model(draw, logits):
 
 def test_a_likelihood_has_no_logits_of_csd():
     for rank_by in ("csd", "cosine"):
-        assert resolve_ranking(rank_by, LIKELIHOOD) == (rank_by, rank_by, (1.0, None, None))
+        assert resolve_ranking(rank_by, LIKELIHOOD) == (rank_by, rank_by, (1.0, None, None, True))
         assert resolve_ranking(rank_by, PPCL) == (rank_by, rank_by, PPCL)
 
 

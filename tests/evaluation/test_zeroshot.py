@@ -132,7 +132,7 @@ def test_uncertainty_predicts_errors_of_constructed_data(task):
 
 def test_confidences_are_what_they_are_called(task):
     images, _, classes, _ = task
-    scale, bias, _ = TEMPERATURE
+    scale, bias, *_ = TEMPERATURE
     scores = similarity(images, classes)
     found = Confidences.from_scores(images, scores, TEMPERATURE)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)
@@ -324,7 +324,7 @@ def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):
 
 
 def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
-    assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0), None)
+    assert Embedder(model=nano).logit_parameters == (pytest.approx(10.0), pytest.approx(-10.0), None, True)
     nano.logit_bias = None
     assert Embedder(model=nano).logit_parameters[1] is None
 

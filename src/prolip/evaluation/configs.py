@@ -267,7 +267,7 @@ class JudgementsConfig:
     score_column: str | None = None
     """Column of the human score. None: score, share_yes, mean_score or rating; without one, the mean of
     --judge-columns."""
-    judges_column: str | None = None
+    count_column: str | None = None
     """Column of the number of people behind a score. None: judges or num_judges, if there is one."""
     judge_columns: tuple[str, ...] = ()
     """Columns with the scores of single judges; a cell may be blank."""
@@ -294,9 +294,9 @@ class JudgementsConfig:
                 f"judge_columns must name two or more different columns, not {self.judge_columns}. A table with one "
                 "score has it in score_column"
             )
-        if self.judge_columns and self.judges_column is not None:
+        if self.judge_columns and self.count_column is not None:
             raise ValueError(
-                "judges_column and judge_columns both give the number of judges: name one of them only"
+                "count_column and judge_columns both give the number of judges: name one of them only"
             )
         require_fraction(self.max_skipped, "max_skipped")
         require_positive_int(self.resamples, "resamples", maximum=100_000)

@@ -122,7 +122,7 @@ def choose_judgement_columns(present: Sequence[str], config: JudgementsConfig, n
         key=key,
         caption=caption,
         score=find(SCORE_COLUMNS, "score_column", is_optional=has_judge_scores),
-        judges=None if has_judge_scores else find(JUDGES_COLUMNS, "judges_column", is_optional=True),
+        judges=None if has_judge_scores else find(JUDGES_COLUMNS, "count_column", is_optional=True),
         judge_scores=config.judge_columns,
         own=find(OWN_COLUMNS, "own_column", is_optional=True),
     )
