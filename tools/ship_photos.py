@@ -1,4 +1,4 @@
-"""Ships an adapted model with the package: its folder in half precision, and its card, with the results of evaluations.
+"""Ships an adapted model with the package: its folder in half precision, and its card with results.
 
 prolip adapt "flickr8k-train-{00000..00005}.tar" --captions txt:lines --out runs/photos
 prolip evaluate retrieval ... --model runs/photos --out results/retrieval  (and hierarcaps, judgements)
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from prolip.console import format_tables
 from prolip.evaluation import Result, read_results
-from prolip.files import atomic_write, read_json, write_json
+from prolip.files import atomic_write, read_json
+from prolip.model.folder import WEIGHTS_FILE
 from prolip.model.prolip import ProLIP
 from prolip.weights.load import SHIPPED_FOLDER
 
@@ -91,7 +92,7 @@ def main() -> None:
         tables=format_results(results),
     )  # fmt: skip
     atomic_write(out / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
-    write_json(out / "numbers.json", {"results": [result.to_dict() for result in results]})
+    (out / WEIGHTS_FILE).chmod(0o644)
     print(out)
 
 

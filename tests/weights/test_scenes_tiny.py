@@ -97,4 +97,4 @@ def test_shipped_model_is_small_and_has_a_card():
     card = (folder / "README.md").read_text()
     assert f'prolip.load("{NAME}")' in card
     assert "prolip train miniature --scale hour --seed 0 --variant likelihood --veiled 0.5" in card
-    assert list_shipped_models() == [NAME]
+    assert NAME in list_shipped_models()
