@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"training", "embeddings"},
     {"adaptation", "zeroshot", "retrieval", "filtering"},
     {"evaluation"},
-    {"reports", "app", "demo", "demo_config", "doctor", "cli", "__main__"},
+    {"reports", "app", "demo", "demo_config", "demo_photos", "doctor", "cli", "__main__"},
 ]  # fmt: skip
 """Modules and packages of src/prolip, from the bottom up: each imports only from lower layers."""
 

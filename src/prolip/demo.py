@@ -10,6 +10,7 @@ from rich.console import Console
 from prolip.configs import takes_config
 from prolip.console import make_console, make_table, print_tables
 from prolip.demo_config import DemoConfig
+from prolip.demo_photos import can_show_photos, make_photo_tables
 from prolip.reports.page.build import REPORT_FILE, ReportPage, build_report
 from prolip.reports.page.config import ReportConfig
 from prolip.training import recipes
@@ -63,6 +64,8 @@ def run_demo(out: str | Path, config: DemoConfig) -> Path:
         command=["make", "demo"],
     )
     _print_headline(page)
+    if can_show_photos():
+        print_tables(make_photo_tables())
     return _print_path(console, page.path)
 
 
