@@ -135,10 +135,15 @@ def test_an_interrupt_while_a_command_starts_ends_it(monkeypatch):
 
     start_command = streams._start_command
     monkeypatch.setattr(streams, "_start_command", start)
-    with pytest.raises(KeyboardInterrupt):
-        read("pipe:sleep 60")
-    assert started[0].returncode == -signal.SIGKILL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # a shell's background job ignores SIGINT, and so would the tests that it runs
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read("pipe:sleep 60")
+        assert started[0].returncode == -signal.SIGKILL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 # HTTP
