@@ -39,7 +39,7 @@ model = prolip.load("{name}")
 
 **Data.** The 6,000 photographs of Flickr8k's training split with five captions each, less {held_out} held-out ones.
 Flickr8k is for research and education: so are these weights. None of its photographs or captions is in the package. The
-image encoder was trained on ImageNet.
+image encoder was trained on ImageNet. `tokenizer.json` is that of all-MiniLM-L6-v2 (Apache-2.0).
 
 **Recipe.** `prolip adapt "flickr8k-train-{{00000..00005}}.tar" --captions txt:lines --out runs/photos` (docs/adapt.md);
 weights in half precision, which the heads read in single precision.
