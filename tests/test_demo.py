@@ -12,6 +12,7 @@ from rich.console import Console
 
 from prolip import cli, demo
 from prolip.demo_config import DemoConfig
+from prolip.demo_photos import can_show_photos
 from prolip.reports.page.build import REPORT_FILE, ReportPage
 from prolip.reports.page.components import HeadlineTile, PageHeader
 from prolip.training import recipes
@@ -62,7 +63,8 @@ def test_run_demo_trains_a_model_and_writes_a_report(finished_demo):
 
 def test_run_demo_compares_with_other_models(finished_demo):
     _, printed = finished_demo
-    (table,) = (item for item in printed if not isinstance(item, str))
+    table, *photos = (item for item in printed if not isinstance(item, str))
+    assert len(photos) == (2 if can_show_photos() else 0)
     _, ours, *others = (str(column.header) for column in table.columns)
     assert ours == "this model"
     assert len(others) == 2
