@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prolip.adaptation.config import AdaptConfig
 from prolip.adaptation.distillation import Pairs, distill_widths, make_finished_model
-from prolip.adaptation.features import Encoders, FeatureDatasets, attach, compute_features
+from prolip.adaptation.features import Encoders, FeatureDatasets, compute_features
 from prolip.adaptation.heads import make_initial_model, make_train_config
 from prolip.adaptation.pairs import Maps, Split, fit_map, split_samples, write_pairs
 from prolip.adaptation.run_folder import claim_folder, require_random_access
@@ -185,7 +185,8 @@ def _write_model(folder: Path, model: ProLIP, encoders: Encoders, config: AdaptC
     atomic_write_folder(folder / MODEL, lambda path: save_with_encoders(model, path, bundled, load))
     if config.bundle:  # with the copies, whose digests may differ
         return load(folder / MODEL, device="cpu")
-    return attach(ProLIP.from_folder(folder / MODEL), encoders).eval()
+    model = ProLIP.from_folder(folder / MODEL)
+    return model.set_encoders(encoders.image, encoders.text).eval()
 
 
 def open_encoders(config: AdaptConfig) -> Encoders:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from prolip.adaptation.config import AdaptConfig
-from prolip.adaptation.features import Encoders, attach
+from prolip.adaptation.features import Encoders
 from prolip.adaptation.heads import make_train_config
 from prolip.adaptation.pool_teacher import choose_teacher
 from prolip.adaptation.sizes import TrainingSizes
@@ -112,7 +112,7 @@ def make_finished_model(model: ProLIP, encoders: Encoders, maps: tuple[FeatureMa
     for tower, fitted in zip(_get_towers(result), maps, strict=True):
         tower.feature_map.load_state_dict(fitted.state_dict())
     _copy_temperature(model, result)
-    return attach(result, encoders).eval()
+    return result.set_encoders(encoders.image, encoders.text).eval()
 
 
 def make_width_model(base: ProLIP, config: AdaptConfig) -> ProLIP:

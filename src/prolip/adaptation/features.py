@@ -26,7 +26,6 @@ from prolip.embeddings.schema import column_to_tensor
 from prolip.files import atomic_write_folder
 from prolip.model.config import ModelConfig
 from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
-from prolip.model.frozen_tower import FrozenTower
 from prolip.model.prolip import ProLIP
 from prolip.weights.encoders.base import ImageEncoder, TextEncoder
 from prolip.weights.encoders.python_object import PythonEncoder, make_image_encoder, make_text_encoder
@@ -142,24 +141,7 @@ def make_feature_model(encoders: Encoders, modality: Modality) -> ProLIP:
         contrastive_loss="softmax",
     )
     model = ProLIP(config, encoders.text.tokenizer).init_weights(torch.Generator().manual_seed(0))
-    return attach(model, encoders).eval()
-
-
-def attach(model: ProLIP, encoders: Encoders) -> ProLIP:
-    """Attach open encoders to a model with frozen towers.
-
-    Args:
-        model: The model.
-        encoders: Its encoders.
-
-    Returns:
-        The model itself.
-    """
-    assert isinstance(model.image, FrozenTower)
-    assert isinstance(model.text, FrozenTower)
-    model.image.attach_encoder(encoders.image)
-    model.text.attach_encoder(encoders.text)
-    return model
+    return model.set_encoders(encoders.image, encoders.text).eval()
 
 
 def iter_features(dataset: EmbeddingDataset) -> Iterator[tuple[np.ndarray, torch.Tensor, list[str | None]]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from prolip.adaptation.config import AdaptConfig
-from prolip.adaptation.features import Encoders, attach
+from prolip.adaptation.features import Encoders
 from prolip.adaptation.sizes import TrainingSizes
 from prolip.data.feature_pairs import PREFIX
 from prolip.losses.objective import Objective
@@ -71,7 +71,7 @@ def make_initial_model(
     for tower, fitted in zip((model.image, model.text), maps, strict=True):
         assert isinstance(tower, FrozenTower)
         tower.feature_map.load_state_dict(fitted.state_dict())
-    return attach(model, encoders)
+    return model.set_encoders(encoders.image, encoders.text)
 
 
 def make_train_config(out: Path, sizes: TrainingSizes, num_images: int, config: AdaptConfig) -> TrainConfig:

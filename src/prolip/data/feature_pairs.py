@@ -23,7 +23,7 @@ from torch import Tensor
 
 from prolip import distributed
 from prolip.checks import require_fraction, require_positive_int
-from prolip.data.base_loader import BaseLoader
+from prolip.data.base_loader import BaseLoader, read_count, require_same_stream
 from prolip.data.batch import Batch
 from prolip.data.order import derive_seed, permute
 from prolip.files import read_json, write_json
@@ -227,17 +227,13 @@ class FeatureLoader(BaseLoader):
         return self._make_state(self._settings)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        different = [name for name, value in self._settings.items() if state.get(name) != value]
-        if different:
-            raise ValueError(
-                f"the saved position is of other features or settings ({', '.join(different)} differ): a run can only "
-                "be resumed with those that it was started with"
-            )
-        epoch, position = state.get("epoch"), state.get("batch")
-        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0:
-            raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
-        if not 0 <= position <= len(self):
-            raise ValueError(f"the saved position is damaged: epoch {epoch!r}, batch {position!r}")
+        require_same_stream(self._settings, state)
+        try:
+            epoch, position = (read_count(state, name) for name in ("epoch", "batch"))
+        except ValueError as error:
+            raise ValueError(f"the saved position is damaged: {error}") from None
+        if position > len(self):
+            raise ValueError(f"the saved position is damaged: batch {position} of an epoch of {len(self)}")
         self.epoch, self.position = epoch, position
 
     def close(self) -> None:

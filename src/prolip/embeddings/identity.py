@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Sequence
 
-import torch
-
 from prolip.data.source import FileBacked, Source, compute_fingerprint
+from prolip.model.folder import hash_state
 from prolip.model.prolip import ProLIP
 
 VERSION = 4
@@ -30,9 +29,7 @@ def model_identity(model: ProLIP) -> str:
     digest = hashlib.blake2b(digest_size=8)
     digest.update(json.dumps([VERSION, model.config.to_dict()], sort_keys=True).encode())
     digest.update((model.tokenizer.copy_backend().to_str() if model.tokenizer else "").encode())
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(f"{name} {value.dtype}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    hash_state(digest, model.state_dict())
     return digest.hexdigest()
 
 

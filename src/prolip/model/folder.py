@@ -225,6 +225,18 @@ def compute_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def hash_state(digest: hashlib.blake2b, tensors: Mapping[str, Tensor]) -> None:
+    """Add names, dtypes and bytes of tensors to a hash, in the order of their names.
+
+    Args:
+        digest: The hash; changed in place.
+        tensors: By name, on any device.
+    """
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+
+
 def read_digest(path: Path) -> str | None:
     """Read the digest (see `compute_digest`) from the metadata of a safetensors file.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 
-import torch
 from torch import Tensor, nn
 
+from prolip.model.folder import hash_state
 from prolip.model.frozen_config import EncoderConfig
 from prolip.model.prolip import ProLIP
 from prolip.weights.encoders.base import VERSION, ImageEncoder, TextEncoder
@@ -68,7 +68,5 @@ def _hash_tower(model: ProLIP, tower: str) -> str:
     digest = hashlib.blake2b(json.dumps([VERSION, config], sort_keys=True).encode(), digest_size=8)
     if tower == "text" and model.tokenizer is not None:
         digest.update(model.tokenizer.copy_backend().to_str().encode())
-    for name, value in sorted(getattr(model, tower).state_dict().items()):
-        digest.update(f"{name} {value.dtype}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    hash_state(digest, getattr(model, tower).state_dict())
     return digest.hexdigest()
