@@ -36,7 +36,7 @@ def _make_zero_shot_claim(rival: str, name: str) -> Claim:
         statement=f"ProLIP's zero-shot accuracy is above {name}'s",
         definition=f"{ZERO_SHOT} In the world styled, where classes are hard to distinguish. "
         f"Effect: ProLIP less {name}.",
-        where=f"Table {paper_numbers.MAIN.label} (ImageNet, B/16, 1.28B)",
+        where=f"{paper_numbers.MAIN.name} (ImageNet, B/16, 1.28B)",
         paper=format_comparison(paper_numbers.MAIN, "ProLIP B/16 1.28B", f"{name} B/16 1.28B", "imagenet"),
         observe=observe_fraction(ACCURACY, NUM_IMAGES, above=0.0),
         variant=f"{HEADLINE}-{STYLED}",
@@ -51,7 +51,7 @@ def _make_recall_claim(variant: str, row: str, statement: str) -> Claim:
         statement=statement,
         definition="Fraction of a chain's four captions that 50 steps to the inclusion root visit. "
         f"Effect: {variant} less no-inclusion.",
-        where=f"Table {paper_numbers.SMALL_ABLATION.label}",
+        where=f"{paper_numbers.SMALL_ABLATION.name}",
         paper=format_comparison(
             paper_numbers.SMALL_ABLATION, row, "ProLIP, [UNC], no inclusion", "hierarcaps_recall"
         ),
@@ -76,7 +76,7 @@ def _make_uncertainty_ratio_claim(variant: str, row: str, statement: str) -> Cla
         statement=statement,
         definition="ln of (mean text uncertainty / mean image uncertainty), uncertainty = tr(Sigma). "
         f"Effect: {variant} less no-inclusion; the inclusion of whole inputs in masked ones must not do as much.",
-        where=f"Table {paper_numbers.SMALL_ABLATION.label}: ln ratio (text / image)",
+        where=f"{paper_numbers.SMALL_ABLATION.name}: ln ratio (text / image)",
         paper=f"{_format_uncertainty_ratio(row)} against {_format_uncertainty_ratio('ProLIP, [UNC], no inclusion')}",
         observe=LOG_UNCERTAINTY_RATIO,
         form="ratio",
@@ -115,7 +115,7 @@ CLAIMS = (
         statement="PCME++'s loss (PML) with [UNC] alone doesn't train",
         definition=f"{ZERO_SHOT} Doesn't train: below ten times chance, where PPCL under the same conditions "
         "is not. Effect: 15.6 % less the accuracy.",
-        where=f"Table {paper_numbers.SMALL_ABLATION.label}",
+        where=f"{paper_numbers.SMALL_ABLATION.name}",
         paper=format_percent(paper_numbers.SMALL_ABLATION, "PCME++, [UNC]", "imagenet"),
         observe=observe_fraction_below(ACCURACY, NUM_IMAGES, TRAINED_ACCURACY),
         variant="pml-alone",
@@ -125,7 +125,7 @@ CLAIMS = (
         id="ppcl",
         statement="PPCL with [UNC] trains by itself",
         definition=f"{ZERO_SHOT} Trains: above ten times chance. Effect: the accuracy less 15.6 %.",
-        where=f"Table {paper_numbers.SMALL_ABLATION.label}",
+        where=f"{paper_numbers.SMALL_ABLATION.name}",
         paper=format_percent(paper_numbers.SMALL_ABLATION, "ProLIP, [UNC], no inclusion", "imagenet"),
         observe=observe_fraction(ACCURACY, NUM_IMAGES, above=TRAINED_ACCURACY),
         variant="ppcl-alone",
@@ -135,7 +135,7 @@ CLAIMS = (
         id="inclusion-accuracy",
         statement="Both inclusion terms together raise zero-shot accuracy",
         definition=f"{ZERO_SHOT} Effect: with both terms less with none.",
-        where=f"Table {paper_numbers.LARGE_ABLATION.label} (at 96M samples it is the other way round: "
+        where=f"{paper_numbers.LARGE_ABLATION.name} (at 96M samples it is the other way round: "
         + format_comparison(
             paper_numbers.SMALL_ABLATION, "ProLIP, [UNC], both", "ProLIP, [UNC], no inclusion", "imagenet"
         )
@@ -167,7 +167,7 @@ CLAIMS = (
         statement="[UNC] costs less than a multi-head tower",
         definition="Seconds of a training step over those of the same towers without variances, median of interleaved "
         "rounds. Effect: the multi-head ratio less [UNC]'s.",
-        where=f"Table {paper_numbers.ARCHITECTURE_COST.label} (inference, B/16): [UNC] against multi-head",
+        where=f"{paper_numbers.ARCHITECTURE_COST.name} (inference, B/16): [UNC] against multi-head",
         paper=f"{_get_relative_cost('[UNC]'):.3f} against {_get_relative_cost('multi-head'):.3f}",
         observe=observe_saving("ratio/unc", "ratio/multihead"),
         form="ratio",

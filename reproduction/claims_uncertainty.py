@@ -17,7 +17,7 @@ UNTRAINED_CONTROL = Control(name="untrained", variant=UNTRAINED)
 NO_INCLUSION_CONTROL = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 CAPTIONS = "four random captions of 1000 fresh scenes, of all levels as in training, over different texts"
 WITHIN_LENGTH = observe_correlation("ambiguity/within_length/mean", "ambiguity/within_length/n")
-FIGURE_LENGTH, FIGURE_LEVEL = "Figure fig:t_unc_vs_len", "Figure fig:t_unc_vs_hierarchy"
+FIGURE_LENGTH, FIGURE_LEVEL = "Figure 6", "Figure 7"
 
 
 def _make_generality_claim(variant: str, statement: str) -> Claim:
@@ -75,7 +75,7 @@ CLAIMS = (
         statement="Captions are more uncertain than their images",
         definition=f"Fraction of captions with a larger tr(Sigma) than their image; {CAPTIONS.partition(', over')[0]}. "
         "Two constants would score 100 %: see the next claim. Effect: the fraction minus 50 %.",
-        where=f"Table {paper_numbers.SMALL_ABLATION.label}: mean text against image uncertainty",
+        where=f"{paper_numbers.SMALL_ABLATION.name}: mean text against image uncertainty",
         paper=" against ".join(
             f"{get_number(paper_numbers.SMALL_ABLATION, 'ProLIP, [UNC], both', f'{side}_uncertainty'):.4f}"
             for side in ("text", "image")
@@ -219,7 +219,7 @@ CLAIMS = (
         statement="Hiding the middle of an image raises its uncertainty",
         definition="Fraction of 1000 images that are more uncertain with 10 % of their area hidden. "
         "Effect: the fraction minus 50 %.",
-        where=f"Table {paper_numbers.OCCLUSION.label}: mean uncertainty, 0 and 10 % hidden",
+        where=f"{paper_numbers.OCCLUSION.name}: mean uncertainty, 0 and 10 % hidden",
         paper=" to ".join(
             f"{get_number(paper_numbers.OCCLUSION, row, 'image_uncertainty'):.4f}" for row in ("0 %", "10 %")
         ),
@@ -231,7 +231,7 @@ CLAIMS = (
         statement="An attack (PGD) raises the uncertainty of images",
         definition="Fraction of 200 images that are more uncertain after 40 steps (8/255, steps of 2/255). "
         "Effect: the fraction minus 50 %.",
-        where=f"Table {paper_numbers.PGD.label}: mean uncertainty, 0 and 40 steps",
+        where=f"{paper_numbers.PGD.name}: mean uncertainty, 0 and 40 steps",
         paper=" to ".join(
             f"{get_number(paper_numbers.PGD, row, 'image_uncertainty'):.4f}" for row in ("0", "40")
         ),

@@ -38,7 +38,7 @@ def _make_bprw_claim(num_images: int) -> Claim:
         statement=f"BPRW with {num_images} labeled images per class beats the mean of all prompts",
         definition=f"{PROMPTS} Effect: BPRW less all prompts; equal variances, and the images' centroid without "
         "prompts, must not gain as much.",
-        where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
+        where=f"{paper_numbers.PROMPTS.name} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, name, "80 prompts", "imagenet"),
         observe=observe_gain(f"{ROWS}/{name}", ALL_PROMPTS, NUM_IMAGES),
         form="points",
@@ -55,7 +55,7 @@ def _make_traversal_claim(measure: str, measure_name: str) -> Claim:
         statement=f"The inclusion root raises the {measure_name} of traversals",
         definition=f"{measure_name.capitalize()} of 50 steps from an image's nearest caption to the mean of the null "
         "text and its most inclusive caption, 1000 fresh chains. Effect: that less the null root's.",
-        where=f"Table {paper_numbers.HIERARCAPS.label} (12.8B)",
+        where=f"{paper_numbers.HIERARCAPS.name} (12.8B)",
         paper=format_comparison(
             paper_numbers.HIERARCAPS, "ProLIP 12.8B, inclusion root", "ProLIP 12.8B, null root", measure
         ),
@@ -70,7 +70,7 @@ CLAIMS = (
         id="prompts",
         statement="Many prompts beat one",
         definition=f'{PROMPTS} Effect: the mean of all prompts less "a {{c}}" alone.',
-        where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
+        where=f"{paper_numbers.PROMPTS.name} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, "80 prompts", "a photo of a {c}", "imagenet"),
         observe=observe_gain(ALL_PROMPTS, f"{ROWS}/one prompt", NUM_IMAGES),
         form="points",
@@ -84,7 +84,7 @@ CLAIMS = (
         id="prompts-top",
         statement="The most certain prompts of a class beat all of them",
         definition=f"{PROMPTS} Effect: the ten prompts of least uncertainty less all.",
-        where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
+        where=f"{paper_numbers.PROMPTS.name} (ImageNet)",
         paper=format_comparison(paper_numbers.PROMPTS, "top-K by uncertainty", "80 prompts", "imagenet"),
         observe=observe_gain(f"{ROWS}/top-10 of each class", ALL_PROMPTS, NUM_IMAGES),
         form="points",
@@ -99,7 +99,7 @@ CLAIMS = (
         statement="ProLIP's distance finds noisy pairs",
         definition="4000 fresh pairs, 30 % with a caption that is false; the 70 % best by CSD are kept. "
         "Fraction of kept pairs that are correct. Effect: that less 70 %, which keeping at random gives.",
-        where="Table on dataset filtering (average of 38 tasks after training on what is left)",
+        where=f"{paper_numbers.FILTERING.name} (average of 38 tasks after training on what is left)",
         paper=" against ".join(
             f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "random 25 %")
@@ -127,7 +127,7 @@ CLAIMS = (
         statement="ProLIP's distance filters better than CLIP's",
         definition="The same fraction of kept pairs. Effect: ProLIP's CSD less CLIP's cosine; "
         "the cosine of ProLIP's own means (CSD with constant variances) must not gain as much.",
-        where="Table on dataset filtering (average of 38 tasks)",
+        where=f"{paper_numbers.FILTERING.name} (average of 38 tasks)",
         paper=" against ".join(
             f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "CLIP L/14 20 %")

@@ -22,6 +22,6 @@ def get_number(table: PaperTable, row: str, column: str) -> float:
     value = table.value(row, column)
     if value is None:
         raise ValueError(
-            f"the paper's table {table.label} has a dash in row {row!r}, column {column!r}: compare with another entry"
+            f"the paper's {table.name} has a dash in row {row!r}, column {column!r}: compare with another entry"
         )
     return value

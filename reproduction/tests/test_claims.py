@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from reproduction.evidence import Evidence
@@ -43,3 +45,10 @@ def test_claims_state_the_values_of_the_papers_tables():
     assert papers["traversal-root-recall"] == "23.3 % against 0.1 %"
     assert papers["cost"] == "1.002 against 1.020"
     assert papers["filtering-clip"] == "0.154 against 0.151"
+
+
+def test_places_in_the_paper_are_named_as_readers_find_them():
+    """ "Table C.3", not the label of the LaTeX source."""
+    for claim in CLAIMS:
+        assert not re.search(r"\b(tab|fig|sec|appendix):", claim.where), claim.where
+    assert any(claim.where.startswith("Table C.3") for claim in CLAIMS)

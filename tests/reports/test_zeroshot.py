@@ -29,7 +29,7 @@ def test_zeroshot_figure_shows_the_numbers(result, tmp_path):
     for name, label in (("uncertainty", "image uncertainty"), ("match", "match probability")):
         assert f"{label}, AURC {result.selective.get(name).aurc:.3f}" in text
         assert f"AUROC {result.ood.get(name).auroc:.3f}" in text
-    counts = " ".join(str(decile.accuracy.n) for decile in result.uncertainty.deciles)
+    counts = " ".join(f"{row.index + 1} {row.accuracy.n}" for row in result.uncertainty.deciles)
     assert counts in text, "the samples of each decile"
 
 

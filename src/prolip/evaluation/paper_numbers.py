@@ -16,13 +16,13 @@ Value = float | None
 class PaperTable:
     """A table of the paper.
 
-    label:   Label of the table in the LaTeX source of the paper.
+    name:    Number of the table in the paper, as "Table C.3".
     columns: Names of the columns.
     rows:    Name of each row -> its values as printed, one per column.
     percent: The columns that are printed in percent; `value` returns fractions of 1 for them.
     """
 
-    label: str
+    name: str
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[Value, ...]]
     percent: frozenset[str]
@@ -42,7 +42,7 @@ class PaperTable:
         """
         if row not in self.rows or column not in self.columns:
             raise ValueError(
-                f"{self.label} has no value at row {row!r}, column {column!r}; rows {tuple(self.rows)}, "
+                f"{self.name} has no value at row {row!r}, column {column!r}; rows {tuple(self.rows)}, "
                 f"columns {self.columns}"
             )
         printed = self.rows[row][self.columns.index(column)]
@@ -64,17 +64,17 @@ MAIN_COLUMNS = ("imagenet", "shifts", "vtab", "retrieval", "average")
 """ImageNet, its six distribution shifts, 13 tasks of VTAB, 3 of retrieval, all 38."""
 
 
-def _make_table(label: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
+def _make_table(name: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
                 percent: tuple[str, ...] | None = None) -> PaperTable:  # fmt: skip
     """Make a `PaperTable`. percent: the columns that are printed in percent; None: all of them."""
     return PaperTable(
-        label=label, columns=columns, rows=rows,
+        name=name, columns=columns, rows=rows,
         percent=frozenset(columns if percent is None else percent),
     )  # fmt: skip
 
 
 MAIN = _make_table(
-    "tab:zero_shot_main",
+    "Table 1",
     {
         "CLIP B/16 1.28B": (67.2, 55.1, 56.9, 53.4, 57.1),
         "SigLIP B/16 1.28B": (67.4, 55.4, 55.7, 53.4, 56.7),
@@ -87,7 +87,7 @@ MAIN = _make_table(
 """Zero-shot classification. FT: fine-tuned from SigLIP, or from DFN's CLIP (H/14)."""
 
 FINE_TUNED = _make_table(
-    "tab:appendix:more_table",
+    "Table C.2",
     {
         "ProLIP B/16 FT": (74.6, 62.2, 61.2, 58.3, 62.1),
         "ProLIP L/16 FT": (79.4, 68.6, 64.0, 61.3, 65.9),
@@ -98,7 +98,7 @@ FINE_TUNED = _make_table(
 """Fine-tuned ProLIP, 1.28B samples."""
 
 LARGE_ABLATION = _make_table(
-    "tab:zero_shot_abl",
+    "Table C.4",
     {
         "none": (67.0, 54.6, 56.2, 53.6, 56.6),
         "image in text": (67.3, 54.6, 56.4, 53.2, 57.0),
@@ -109,7 +109,7 @@ LARGE_ABLATION = _make_table(
 """Large-scale ablation: B/16, 1.28B samples; which inclusion losses."""
 
 INCLUSION_GRID = _make_table(
-    "appendix:tab:inc_loss_param_abl",
+    "Table C.5",
     {
         "eps -20, c 1000": (67.6, 55.0, 57.1, 53.4, 57.3),
         "eps -10, c 1000": (67.4, 55.1, 57.3, 53.1, 57.1),
@@ -123,7 +123,7 @@ INCLUSION_GRID = _make_table(
 """epsilon (a logarithm) and c of the inclusion loss: B/16, 1.28B samples."""
 
 FILTERING = _make_table(
-    "Dataset filtering (no label)",
+    "Table C.7",
     {
         "no filtering": (12.8e6, 0.025, 0.033, 0.145, 0.114, 0.132),
         "random 25 %": (3.2e6, 0.022, 0.032, 0.130, 0.099, 0.126),
@@ -139,7 +139,7 @@ FILTERING = _make_table(
 """DataComp's small track: a pool is filtered, a model is trained on what is left."""
 
 SMALL_ABLATION = _make_table(
-    "tab:abl",
+    "Table C.3",
     {
         "CLIP": (35.5, None, None, 48.4),
         "PCME++ + CLIP, multi-head": (33.6, 0.0160, 0.0077, 55.2),
@@ -156,7 +156,7 @@ SMALL_ABLATION = _make_table(
 """Ablation: CC3M + CC12M + RedCaps, 96M samples. Loss, where uncertainty comes from, inclusion losses."""
 
 PROMPTS = _make_table(
-    "tab:unc_prompt",
+    "Table 3",
     {
         "a photo of a {c}": (73.7, None),
         "80 prompts": (74.6, None),
@@ -172,7 +172,7 @@ PROMPTS = _make_table(
 """Prompts for ImageNet, ProLIP B/16 12.8B. shots: labeled images per class."""
 
 HIERARCAPS = _make_table(
-    "tab:hcaps",
+    "Table 2",
     {
         "CLIP 1.28B, null root": (25.0, 63.0, 0.1),
         "ProLIP 1.28B, null root": (28.4, 62.6, 0.1),
@@ -185,7 +185,7 @@ HIERARCAPS = _make_table(
 """HierarCaps traversal, 50 steps. Inclusion root: the mean of the null text and the most inclusive caption."""
 
 OCCLUSION = _make_table(
-    "appendix:tab:occ_uncertainty",
+    "Table C.8",
     {
         "0 %": (74.6, 0.0148),
         "2.5 %": (74.1, 0.0149),
@@ -199,7 +199,7 @@ OCCLUSION = _make_table(
 """The center of ImageNet's images occluded, by fraction of the area: ProLIP B/16 12.8B."""
 
 PGD = _make_table(
-    "appendix:tab:pgd_uncertainty",
+    "Table C.9",
     {
         "0": (72.9, 0.0147),
         "1": (20.0, 0.0149),
@@ -213,7 +213,7 @@ PGD = _make_table(
 """PGD on 1000 of ImageNet's images, by steps: ProLIP B/16 12.8B."""
 
 PER_TASK = _make_table(
-    "tab:appendix:full_table",
+    "Table C.1",
     {
         "CLIP B/16 1.28B": (
             91.75, 94.34, 77.85, 18.01, 15.79, 15.63, 60.43, 45.09, 20.77, 86.55, 50.27, 67.24, 55.70,
@@ -272,7 +272,7 @@ PER_TASK = _make_table(
 
 ARCHITECTURES = ("ViT-B/32", "ViT-B/16", "ViT-B/16-768", "ViT-L/16", "ViT-L/14")
 ARCHITECTURE_COST = _make_table(
-    "appendix:tab:arch_efficiency_comp",
+    "Table C.6",
     {
         "multi-head": (75.75, 78.18, 80.08, 146.12, 191.68),
         "[UNC]": (75.24, 76.84, 78.61, 137.99, 177.82),

@@ -85,6 +85,19 @@ def save_figure(figure: Any, out: Path) -> list[Path]:
     return paths
 
 
+def set_share_limits(axes: Any, *, horizontal: bool = False, top: float = 1.0) -> None:
+    """End an axis of shares at 0 and at its largest value; markers at the ends are drawn whole.
+
+    Args:
+        axes: Matplotlib axes, already drawn.
+        horizontal: The horizontal axis, else the vertical one.
+        top: The largest value: 1, or 100 for percent.
+    """
+    (axes.set_xlim if horizontal else axes.set_ylim)(0.0, top)
+    for artist in (*axes.lines, *axes.collections):
+        artist.set_clip_on(False)
+
+
 def choose_log_ticks(low: float, high: float, max_ticks: int = MAX_TICKS) -> list[float]:
     """Choose the ticks of a logarithmic axis.
 

@@ -73,9 +73,9 @@ def draw_order_controls(axes: Any, controls: OrderControls) -> None:
         xlabel="percent of chains (50: chance)",
         yticks=rows,
         yticklabels=[CONTROL_LABELS[score.name] for score in scores],
-        xlim=(-3, 103),
         ylim=(len(scores) - 0.5, -0.5),  # the first score, the model's own, is at the top
     )
+    figures.set_share_limits(axes, horizontal=True, top=100)
     axes.grid(axis="y", color=figures.GRAY, alpha=0.25)
     axes.set_axisbelow(True)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.2)

@@ -123,7 +123,7 @@ def draw_errors(axes: Any, result: ImageAmbiguityResult) -> None:
     axes.axvline(0.5, color="#444", linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(scores)), [score.name for score in scores])
     accuracy = "" if result.accuracy is None else f" (accuracy {100 * result.accuracy.value:.0f} %)"
-    axes.set(title=f"Wrong answers{accuracy}", xlabel="AUROC; dotted: chance", xlim=(0.0, 1.12))
+    axes.set(title=f"Wrong answers{accuracy}", xlabel="AUROC; dotted: chance", xlim=(0.0, 1.0))
     axes.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0])
 
 

@@ -42,7 +42,7 @@ def save_robustness_figure(result: RobustnessResult, out: Path) -> list[Path]:
         axes = figure.subplots(1 + has_uncertainty, len(draws), squeeze=False, sharex="col")
         for column, draw in enumerate(draws):
             draw(axes[0][column], "accuracy")
-            axes[0][column].set_ylim(0, 100)
+            figures.set_share_limits(axes[0][column], top=100)
             if has_uncertainty:
                 draw(axes[1][column], "uncertainty")
                 axes[1][column].set_title("")

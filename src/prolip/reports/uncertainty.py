@@ -174,9 +174,8 @@ def draw_histograms(axes: Any, result: UncertaintyResult) -> None:
     axes.set_xscale("log")
     _set_log_ticks(axes, float(edges[0]), float(edges[-1]))
     axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="fraction")
-    axes.margins(y=0.28)  # space for the legend above the bars
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left")
+    axes.set_ylim(0, min(1.0, 1.28 * axes.get_ylim()[1]))  # space for the legend above the bars
+    axes.legend(loc="best")
 
 
 def draw_pairs(axes: Any, result: UncertaintyResult) -> None:
@@ -326,6 +325,7 @@ def draw_regression(axes: Any, result: UncertaintyResult) -> None:
     axes.axhline(0, color=figures.GRAY, linewidth=0.8)
     axes.set(xlim=(-0.7, len(fits) - 0.3))
     axes.margins(y=0.3)
+    axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 1.0])  # above is space for the legend
     axes.legend(loc="upper left")
 
 
@@ -357,7 +357,7 @@ def _draw_fraction_increased(axes: Any, result: BackgroundResult) -> None:
     axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
     axes.invert_yaxis()
-    axes.set(title="Fraction that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))
+    axes.set(title="Fraction that becomes more uncertain", xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
 
 
 def _compute_binned_medians(

@@ -119,10 +119,9 @@ def draw_reliability(axes: Any, title: str, curves: Mapping[str, CalibrationMetr
         axes.plot(confidence, accuracy, color=color, linewidth=1.3)
         label = f"{kind}, ECE {curve.ece:.3f}"
         axes.scatter(confidence, accuracy, areas, color, alpha=0.75, linewidths=0, label=label)
-    axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(-0.03, 1.03))
-    # space for the legend above the curves
-    axes.set(ylim=(-0.03, 1.42), yticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    legend = axes.legend(loc="upper left", handletextpad=0.2)
+    axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(0.0, 1.0))
+    figures.set_share_limits(axes)
+    legend = axes.legend(loc="best", handletextpad=0.2)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
 
@@ -140,9 +139,8 @@ def draw_risk(axes: Any, selective: SelectiveMetrics, labels: Mapping[Confidence
         if metrics := selective.get(confidence):
             text = f"{label}, AURC {metrics.aurc:.3f}"
             axes.plot(metrics.curve.coverage, metrics.curve.risk, color=COLORS[confidence], label=text)
-    top = 1.45 * max(axes.get_ylim()[1], 0.05)  # space for the legend above the curves
-    axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate")
-    axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
+    axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate", xlim=(0.0, 1.0))
+    figures.set_share_limits(axes, top=min(1.0, 1.45 * max(axes.get_ylim()[1], 0.05)))  # space for the legend
     axes.legend(loc="upper left", handlelength=1.4)
 
 
@@ -162,14 +160,11 @@ def draw_deciles(axes: Any, uncertainty: ImageUncertainty) -> None:
     )  # fmt: skip
     low, high = min(a.low for a in heights), max(a.high for a in heights)
     span = max(high - low, 0.1)  # at least 0.1: small differences must not look large
-    axes.set(
-        xticks=positions, xlabel="deciles of image uncertainty, low to high", ylabel="accuracy (n below)"
-    )
-    axes.set_ylim(low - 0.2 * span, high + 0.06 * span)  # space for the numbers of samples below the curve
-    for position, accuracy in zip(positions, heights, strict=True):
-        axes.text(
-            position, low - 0.15 * span, _format_count(accuracy.n), ha="center", fontsize=7.5, color="#444"
-        )
+    labels = [f"{i}\n{_format_count(a.n)}" for i, a in zip(positions, heights, strict=True)]
+    axes.set(xlabel="decile of image uncertainty; below: n", ylabel="accuracy")
+    axes.set_xticks(positions, labels, fontsize=8)
+    figures.set_share_limits(axes)
+    axes.set_ylim(max(0.0, low - 0.1 * span), min(1.0, high + 0.06 * span))
     correlation = uncertainty.correlation.deciles
     axes.set(title="accuracy by uncertainty" + ("" if correlation is None else f", r {correlation:+.2f}"))
 

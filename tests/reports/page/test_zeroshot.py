@@ -52,6 +52,15 @@ def test_describe_risk_reports_useless_uncertainty(own, is_chance):
     assert "match ranks predictions best" in text
 
 
+def test_describe_risk_without_errors_ranks_nothing():
+    selective = SelectiveMetrics(
+        error=0.0, oracle_aurc=0.0, uncertainty=ranked(0.0), match=ranked(0.0), max_softmax=ranked(0.0)
+    )
+    text = zeroshot.describe_risk(selective, NAMES)
+    assert text.endswith("Here no prediction is wrong.")
+    assert "chance" not in text
+
+
 def test_describe_reliability_reports_useless_fit():
     assert "temperature helps" in zeroshot.describe_reliability(0.2, 0.1)
     assert "does not help" in zeroshot.describe_reliability(0.1, 0.2)

@@ -243,7 +243,10 @@ def describe_recall(points: Points) -> str:
     if last < best[1]:
         change += f"; the best value, {format_percentage(best[1])}, was at {format_count(best[0])} samples"
     verb = "rose" if last > first else "did not rise: it changed"
-    return f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}."
+    return (
+        f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}. "
+        "These are the pairs held out in training; the number at the top of the page is of the evaluation data."
+    )
 
 
 def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:

@@ -26,6 +26,8 @@ from prolip.reports.page.inputs import PageInputs
 from prolip.reports.page.results import PageResults, make_headline
 
 Kind = TypeVar("Kind", bound=Result)
+TITLES = {"hierarimgs": "HierarImgs"}
+"""Titles of sections that aren't the capitalized name of their task."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -162,7 +164,7 @@ def build_table_sections(files: Sequence[ResultFile], shown: Sequence[str]) -> I
         if result.task not in shown and (tables := result.tables()):
             yield PageSection(
                 id=result.task,
-                title=result.task.capitalize(),
+                title=TITLES.get(result.task, result.task.capitalize()),
                 intro=f"Measured on {result.n:,} samples of {Path(result.data).name}.",
                 blocks=[convert_table(table) for table in tables],
             )

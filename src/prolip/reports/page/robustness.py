@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from prolip.evaluation.robustness_result import AccuracyUncertainty, RobustnessResult, make_corruption_tables
+from prolip.reports import figures
 from prolip.reports import robustness as plots
 from prolip.reports.page.components import PageFigure, PageSection, convert_table
 from prolip.reports.page.formatting import (
@@ -89,7 +90,8 @@ def _make_accuracy_panel(draw: partial[None]) -> DrawFunction:
 
     def draw_scaled(axes: Any) -> None:
         draw(axes, quantity="accuracy")
-        axes.set(ylim=(0, 100), ylabel="accuracy, %")
+        figures.set_share_limits(axes, top=100)
+        axes.set(ylabel="accuracy, %")
 
     return draw_scaled
 

@@ -90,7 +90,7 @@ def build_section(result: UncertaintyResult, untrained: Sequence[HeadlineMetrics
     blocks: list[PageBlock] = [*figures]
     if result.controls is not None:
         blocks.append(convert_table(make_correlation_table(result.controls)))
-    intro = f"{result.n:,} images with {result.num_captions:,} captions. Uncertainty is the trace of Σ."
+    intro = f"Images: {result.n:,}; captions: {result.num_captions:,}. Uncertainty is the trace of Σ."
     return PageSection(id="uncertainty", title="Uncertainty", intro=intro, blocks=blocks)
 
 

@@ -171,6 +171,8 @@ def describe_risk(selective: SelectiveMetrics, labels: Mapping[Confidence, str])
         "Predicting only where the model is confident should lower the error rate. "
         f"Here {best} ranks predictions best (AURC {aurc[best]:.3f}; at random {selective.error:.3f})"
     )
+    if selective.error == 0:
+        return "Predicting only where the model is confident should lower the error rate. Here no prediction is wrong."
     by_uncertainty = selective.uncertainty
     if by_uncertainty is not None and by_uncertainty.aurc >= selective.error:
         return f"{text}; image uncertainty is no better than chance ({by_uncertainty.aurc:.3f})."
@@ -259,7 +261,7 @@ def describe_strategies(prompts: PromptsResult) -> str:
     name, accuracy = accuracies["bprw"][-1]  # the last one learns from the most labeled images
     gain = accuracy - accuracies["ensemble"][0][1]  # the first ensemble has equal weights
     error = compute_standard_error(prompts)
-    verdict = "within noise" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
+    verdict = "within noise" if abs(gain) <= 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
     text = f"{text} Learned weights ({name}) change accuracy by {points} percentage points: {verdict}"
     control = max(accuracies["control"], key=lambda entry: entry[1], default=None)
