@@ -10,6 +10,7 @@ import pytest
 from prolip.files import (
     atomic_write,
     atomic_write_folder,
+    escape_formula,
     recover_folder,
     remove_temporary_files,
     replace_nonfinite,
@@ -189,3 +190,10 @@ def test_replace_nonfinite():
         "a": [None, [1.0, None]],
         "b": "NaN",
     }
+
+
+def test_text_that_begins_like_a_formula_is_guarded():
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "  =1"):
+        assert escape_formula(text) == f"'{text}"
+    for text in ("", "a=1", "1 - 2", "'x"):
+        assert escape_formula(text) == text

@@ -179,6 +179,18 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     return atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def escape_formula(text: str) -> str:
+    """Guard a text for a cell of a CSV: spreadsheets run what begins with =, +, - or @ as a formula.
+
+    Args:
+        text: Text from data.
+
+    Returns:
+        The text, after an apostrophe if it begins like a formula.
+    """
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
 def replace_nonfinite(value: Any) -> Any:
     """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
 

@@ -1,6 +1,6 @@
 import pytest
 
-from prolip.data.sample import BadSampleError, parse_captions, read_json_field
+from prolip.data.sample import MAX_CAPTION_LENGTH, BadSampleError, parse_captions, read_json_field
 
 
 def test_lone_surrogate_is_not_text():
@@ -31,12 +31,23 @@ def test_captions_are_found_in_texts_bytes_and_lists(values, captions):
         ([b"\xff", ""], "unreadable caption"),
         ([7], "unreadable caption"),
         (["a\0b"], "unreadable caption"),
+        (["a" * (MAX_CAPTION_LENGTH + 1)], "caption too long"),
+        ([b"a" * (MAX_CAPTION_LENGTH + 1)], "caption too long"),
+        ([b"a" * (4 * MAX_CAPTION_LENGTH + 1)], "caption too long"),
     ],
 )
 def test_where_no_caption_is_left_the_first_reason_counts(values, reason):
     with pytest.raises(BadSampleError) as error:
         parse_captions(values, "here")
     assert error.value.record.reason == reason
+
+
+def test_longest_caption_is_used():
+    for letter in ("a", "ä", "🙂"):
+        assert parse_captions([letter * MAX_CAPTION_LENGTH], "here") == (letter * MAX_CAPTION_LENGTH,)
+        assert parse_captions([(letter * MAX_CAPTION_LENGTH).encode()], "here") == (
+            letter * MAX_CAPTION_LENGTH,
+        )
 
 
 def test_fields_of_json():

@@ -75,3 +75,33 @@ def test_collect_metadata_of_arrays():
 
 def test_collect_metadata_uses_the_last_extension():
     assert extra(**{"label.cls": b"3", "meta.json": b"[1]"}) == {"label.cls": 3, "meta.json": [1]}
+
+
+DAMAGED = {
+    "zip archive": b"PK\x03\x04" + b"0" * 40,
+    "npz": None,
+    "huge shape": npy([1]).replace(b"(1,)", b"(2**40,)"),
+    "overflow": npy([1]).replace(b"(1,), }", b"(9" + b"9" * 30 + b",), }"),
+    "unclosed header": npy([1]).replace(b"}", b"("),
+    "odd type": npy([1]).replace(b"'<i8'", b"[[1]]"),
+    "wrong key": npy([1]).replace(b"'descr'", b"'desc('"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_arrays_are_left_out(name):
+    content = DAMAGED[name]
+    if content is None:
+        file = io.BytesIO()
+        np.savez(file, a=[1])
+        content = file.getvalue()
+    assert extra(npy=content, txt=b"x") == {"txt": "x"}
+
+
+def test_no_flipped_byte_of_an_array_raises():
+    whole = npy([3, 4])
+    for position in range(len(whole)):
+        for flip in (1, 0x20, 0x80):
+            damaged = bytearray(whole)
+            damaged[position] ^= flip
+            extra(npy=bytes(damaged))

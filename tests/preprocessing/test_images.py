@@ -668,3 +668,11 @@ def test_reduced_decoding_applies_exif_and_checks():
 def test_other_formats_are_decoded_in_full_size(tmp_path):
     Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", min_short_side=10).size == (800, 600)
+
+
+@pytest.mark.parametrize("size", [(1, 65_536), (60_000_000, 1)])
+def test_long_sides_are_refused_before_decoding(size):
+    file = io.BytesIO()
+    Image.new("1", size).save(file, format="png")
+    with pytest.raises(TooManyPixelsError, match="no side may have more than 65,535"):
+        read_image(file.getvalue())

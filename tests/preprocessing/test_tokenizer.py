@@ -408,3 +408,14 @@ def test_tokenizer_cleans_as_its_config():
 
 def replaced(tokenizer, **change):
     return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **change))
+
+
+@every_tokenizer
+def test_only_the_beginning_of_an_endless_text_is_read(tokenizer, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "prolip.preprocessing.tokenizer.clean_text", lambda text, _: seen.append(len(text)) or "a photo"
+    )
+    text = "cat " * 50_000
+    assert tokenizer.encode(text) == tokenizer.encode("a photo")
+    assert seen[0] == 100_000

@@ -18,12 +18,15 @@ Reason = Literal[
     "no caption",
     "empty caption",
     "unreadable caption",
+    "caption too long",
     "missing file",
     "two files of one kind",
     "broken shard",
     "unreadable row",
 ]
 """Why a sample can't be used. `unreadable caption`: not UTF-8, not JSON, or not a text."""
+MAX_CAPTION_LENGTH = 100_000
+"""Characters of the longest caption that is used: cleaning and encoding take some 200 bytes for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,10 @@ def _flatten(values: Iterable[object]) -> Iterator[object]:
 
 def _parse_caption(value: object, location: str) -> str:
     """One caption from a text or UTF-8 bytes, stripped; BadSampleError if it is blank or can't be read as a text."""
+    if isinstance(value, bytes | str) and len(value) > MAX_CAPTION_LENGTH * (
+        4 if isinstance(value, bytes) else 1
+    ):
+        raise _make_length_error(location)
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8-sig")
@@ -142,11 +149,18 @@ def _parse_caption(value: object, location: str) -> str:
     text = value.strip()
     if not text:
         raise BadSampleError("empty caption", location)
+    if len(text) > MAX_CAPTION_LENGTH:
+        raise _make_length_error(location)
     if "\0" in text or not _is_encodable(text):
         raise BadSampleError(
             "unreadable caption", location, "it contains a NUL character or half of a surrogate pair"
         )
     return text
+
+
+def _make_length_error(location: str) -> BadSampleError:
+    """The error of a caption that is too long."""
+    return BadSampleError("caption too long", location, f"it has more than {MAX_CAPTION_LENGTH:,} characters")
 
 
 def _escape_non_utf8(text: str) -> str:

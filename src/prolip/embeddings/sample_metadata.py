@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from prolip.data.sample import BadSampleError, Sample
 
-MAX_TEXT_BYTES, MAX_JSON_BYTES, MAX_ARRAY_SIZE = 4096, 65_536, 1024
+MAX_TEXT_BYTES, MAX_JSON_BYTES, MAX_ARRAY_SIZE, MAX_ARRAY_BYTES = 4096, 65_536, 1024, 65_536
 """Larger texts, JSON documents and arrays are dropped."""
 
 
@@ -118,10 +119,12 @@ def _parse_label(content: bytes, location: str) -> int:
 
 def _parse_array(content: bytes) -> list[Any] | None:
     """The numbers of a .npy member as a flat list; None if it is damaged, too large or holds no numbers."""
+    if not content.startswith(np.lib.format.MAGIC_PREFIX) or len(content) > MAX_ARRAY_BYTES:
+        return None  # np.load would also open zip archives
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError):
-        return None
+    except (ValueError, EOFError, OSError, OverflowError, MemoryError, SyntaxError, TokenError, TypeError):
+        return None  # a damaged header is Python source that may fail in any of these ways
     return (
         values.reshape(-1).tolist() if values.dtype.kind in "biuf" and values.size <= MAX_ARRAY_SIZE else None
     )

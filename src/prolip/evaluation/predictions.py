@@ -13,7 +13,7 @@ from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import EncodedImages
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, max_softmax
 from prolip.evaluation.ranking import Ranking
-from prolip.files import atomic_write
+from prolip.files import atomic_write, escape_formula
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 
@@ -149,9 +149,9 @@ def _iter_rows(
     for row, (label, predicted) in enumerate(class_pairs):
         numbers = {name: "" if column is None else f"{column[row]:.6g}" for name, column in values.items()}
         yield {
-            "key": encoded.metadata[row].key,
-            "true_class": data.class_names[label],
-            "predicted_class": data.class_names[predicted],
+            "key": escape_formula(encoded.metadata[row].key),
+            "true_class": escape_formula(data.class_names[label]),
+            "predicted_class": escape_formula(data.class_names[predicted]),
             "correct": int(label == predicted),
             **numbers,
         }

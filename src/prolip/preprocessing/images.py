@@ -31,6 +31,9 @@ ImageSource = str | Path | bytes | Image.Image | np.ndarray | Tensor
 MAX_PIXELS = 100_000_000
 """Largest image that is decoded: 300 MB of RGB. A file of a few bytes can claim any size."""
 
+MAX_SIDE = 65_535
+"""Longest side that is decoded, that of a JPEG: rows of millions of pixels cost seconds."""
+
 MAX_ASPECT_RATIO = 32
 """Long side / short side up to which an image is resized before it is cropped; beyond it, memory would explode."""
 
@@ -334,10 +337,16 @@ def _as_value_error(name: str) -> Iterator[None]:
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
-    """Raise EmptyImageError or TooManyPixelsError unless an image of (width, height) has 1 to `max_pixels` pixels."""
+    """Raise EmptyImageError or TooManyPixelsError unless an image of (width, height) has 1 to `max_pixels` pixels.
+
+    No side may have more than MAX_SIDE."""
     width, height = size
     if width < 1 or height < 1:
         raise EmptyImageError(f"{name}: the image is {width} x {height} and has no pixels")
+    if max(size) > MAX_SIDE:
+        raise TooManyPixelsError(
+            f"{name}: the image claims {width} x {height} pixels; no side may have more than {MAX_SIDE:,}"
+        )
     if width * height > max_pixels:
         raise TooManyPixelsError(
             f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}. "

@@ -65,6 +65,10 @@ class TokenizerConfig:
         return frozenset(i for i in ids if i is not None)
 
 
+MAX_CHARACTERS, MAX_CHARACTERS_PER_TOKEN = 100_000, 64
+"""Of a text at most MAX_CHARACTERS are read, or MAX_CHARACTERS_PER_TOKEN times the context length if that is more."""
+
+
 class Tokenizer:
     """Turns texts into ids (B, T), int64: a `tokenizers.Tokenizer` (the backend) with cleaning, padding, truncation.
 
@@ -208,7 +212,9 @@ class Tokenizer:
 
     def _encode(self, text: str) -> list[int]:
         """Clean and encode a text: ids without padding, cut to the context length, not checked against vocab_size."""
-        encoding = self._backend.encode(clean_text(text, self.config.cleaning))
+        limit = max(MAX_CHARACTERS, MAX_CHARACTERS_PER_TOKEN * self.config.context_length)
+        cut = text[:limit] if isinstance(text, str) else text  # clean_text refuses other types
+        encoding = self._backend.encode(clean_text(cut, self.config.cleaning))
         ids: list[int] = encoding.ids
         if self._named_special_ids.isdisjoint(ids):
             return ids

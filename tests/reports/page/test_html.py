@@ -15,7 +15,7 @@ from prolip.reports.page.components import (
     PageImage,
     PageSection,
 )
-from prolip.reports.page.html import MAX_IMAGE_SIZE, embed_image, group_by_kind, render_page
+from prolip.reports.page.html import MAX_CHARACTERS, MAX_IMAGE_SIZE, embed_image, group_by_kind, render_page
 from tests.reports.page.parsed_page import ParsedPage
 
 EVIL = '<img src=x onerror=alert(1)> & "quoted"'
@@ -26,6 +26,16 @@ def gallery():
     return Gallery(
         title=EVIL, description=EVIL, items=(GalleryItem(image=image, captions=(EVIL,), notes=(EVIL,)),)
     )
+
+
+def test_long_captions_are_cut():
+    image = PageImage(uri="data:image/png;base64,AAAA", alt="b" * 100_000)
+    block = Gallery(title="x", items=(GalleryItem(image=image, captions=("a" * 100_000,)),))
+    header = PageHeader(title="x", subtitle="x", metadata=(), tiles=())
+    html = render_page(header, [PageSection(id="one", title="x", blocks=[block])])
+    assert "a" * (MAX_CHARACTERS - 1) + "…" in html
+    assert "a" * MAX_CHARACTERS not in html
+    assert "b" * MAX_CHARACTERS not in html
 
 
 def test_render_page_escapes_text():

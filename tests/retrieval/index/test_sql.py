@@ -21,6 +21,8 @@ def test_quote_text_and_join_conditions():
         '"odd ) name" = 1',
         "`a)` = 1",
         "a LIKE '%--%'",
+        "a = '? $1 :b'",
+        "a::text = 'b'",
     ],
 )
 def test_is_self_contained_accepts(where):
@@ -28,7 +30,20 @@ def test_is_self_contained_accepts(where):
 
 
 @pytest.mark.parametrize(
-    "where", ["a = 1) OR (b = 2", "(a = 1", "a = 'x", 'a = "x', "a = 1 -- b", "a = 1 /* b", "a; b"]
+    "where",
+    [
+        "a = 1) OR (b = 2",
+        "(a = 1",
+        "a = 'x",
+        'a = "x',
+        "a = 1 -- b",
+        "a = 1 /* b",
+        "a; b",
+        "?",
+        "$1 < 5",
+        ":a<5",
+        "a = :b",
+    ],
 )
 def test_is_self_contained_rejects(where):
     assert not is_self_contained(where)

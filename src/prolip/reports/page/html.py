@@ -15,6 +15,8 @@ from prolip.reports.page.components import PageBlock, PageHeader, PageImage, Pag
 
 PIXELATED_SIZE = 96
 """Pixels per side up to which an image is embedded losslessly, at its own size."""
+MAX_CHARACTERS = 600
+"""Characters of a caption that the page shows."""
 MAX_IMAGE_SIZE = 224
 """Pixels of the longer side to which a larger image is scaled down."""
 
@@ -40,6 +42,7 @@ def render_page(header: PageHeader, sections: Sequence[PageSection]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["group_by_kind"] = group_by_kind
+    environment.globals["MAX_CHARACTERS"] = MAX_CHARACTERS
     html: str = environment.get_template("page.html").render(header=header, sections=sections)
     return html
 

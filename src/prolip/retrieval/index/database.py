@@ -274,7 +274,9 @@ class Database:
         """
         try:
             if not is_self_contained(where):
-                raise ValueError("its parentheses or quotes are not closed, or it contains a comment")
+                raise ValueError(
+                    "its parentheses or quotes are not closed, or it contains a comment or a placeholder"
+                )
             # some errors, such as a division by zero, only show when the filter runs
             self.items.search().where(join_conditions(where)).select(["row"]).limit(1).to_arrow()
         except (ValueError, RuntimeError) as error:

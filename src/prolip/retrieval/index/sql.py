@@ -37,7 +37,7 @@ def is_self_contained(where: str) -> bool:
         where: An SQL condition.
 
     Returns:
-        Whether its parentheses and quotes are closed, and it has no comment.
+        Whether its parentheses and quotes are closed, and it has neither a comment nor a placeholder (?, $1, :name).
     """
     # without what is quoted: texts, and names in double quotes or backticks
     bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
@@ -46,4 +46,4 @@ def is_self_contained(where: str) -> bool:
         depth += (character == "(") - (character == ")")
         if depth < 0:
             return False
-    return depth == 0 and not re.search(r"--|/\*|['\"`;]", bare)
+    return depth == 0 and not re.search(r"--|/\*|['\"`;?$]|:(?!:)(?<!::)", bare)
