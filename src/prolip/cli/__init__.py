@@ -144,7 +144,7 @@ def reported_errors(prog: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader closed the pipe (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except _user_error_types() as error:
+    except user_error_types() as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
         from prolip.storage import redact_passwords
@@ -166,7 +166,7 @@ def _expand_report(args: list[str]) -> list[str]:
     return args
 
 
-def _user_error_types() -> tuple[type[Exception], ...]:
+def user_error_types() -> tuple[type[Exception], ...]:
     """Exception types whose message is enough for a user, without a traceback.
 
     PeerError is one of them only if its module was imported, since otherwise nothing raised it: --help needs no
