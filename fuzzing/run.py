@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.mutate import mutate
-from fuzzing.target import Target
+from fuzzing.target import FuzzTarget
 
 MAX_SECONDS = 10.0
 """Longest time that an input may take."""
@@ -68,7 +68,7 @@ class Outcome:
         return self.used + self.refused + len(self.findings)
 
 
-def get_target(name: str) -> Target:
+def get_target(name: str) -> FuzzTarget:
     """Look up a target, in the process that runs it.
 
     Args:
@@ -79,7 +79,7 @@ def get_target(name: str) -> Target:
     """
     module, colon, attribute = name.rpartition(":")
     if colon:
-        target: Target = getattr(import_module(module), attribute)
+        target: FuzzTarget = getattr(import_module(module), attribute)
         return target
     from fuzzing.targets import TARGETS
 

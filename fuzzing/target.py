@@ -11,7 +11,7 @@ Read = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class FuzzTarget:
     """A kind of input.
 
     Attributes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import prolip
 from fuzzing import inputs
-from fuzzing.target import Read, Target
+from fuzzing.target import Read, FuzzTarget
 from prolip.data.check import check_data
 from prolip.data.open import open_data
 from prolip.data.sample import BadSampleError
@@ -122,55 +122,55 @@ def open_texts(folder: Path) -> Read:
     return lambda content: model.embed_texts([content.decode("utf-8", "replace")])
 
 
-TARGETS: dict[str, Target] = {
-    "images": Target(
+TARGETS: dict[str, FuzzTarget] = {
+    "images": FuzzTarget(
         description="image files", make_inputs=inputs.make_images, open=open_images
     ),
-    "tars": Target(description="shards", make_inputs=inputs.make_tars, open=open_data_file("x.tar")),
-    "csv": Target(
+    "tars": FuzzTarget(description="shards", make_inputs=inputs.make_tars, open=open_data_file("x.tar")),
+    "csv": FuzzTarget(
         description="tables", make_inputs=lambda folder: {"csv": inputs.make_tables(folder)["csv"]},
         open=open_data_file("x.csv"),
     ),
-    "parquet": Target(description="Parquet", make_inputs=inputs.make_parquets, open=open_data_file("x.parquet")),
-    "coco": Target(description="COCO captions", make_inputs=inputs.make_coco, open=open_data_file("x.json")),
-    "texts": Target(description="captions", make_inputs=inputs.make_captions, open=open_texts),
-    "weights": Target(
+    "parquet": FuzzTarget(description="Parquet", make_inputs=inputs.make_parquets, open=open_data_file("x.parquet")),
+    "coco": FuzzTarget(description="COCO captions", make_inputs=inputs.make_coco, open=open_data_file("x.json")),
+    "texts": FuzzTarget(description="captions", make_inputs=inputs.make_captions, open=open_texts),
+    "weights": FuzzTarget(
         description="model.safetensors", make_inputs=inputs.make_model_file("model.safetensors"),
         open=open_model_file("model.safetensors"),
     ),
-    "model-configs": Target(
+    "model-configs": FuzzTarget(
         description="config.json of models", make_inputs=inputs.make_model_file("config.json"),
         open=open_model_file("config.json"),
     ),
-    "tokenizers": Target(
+    "tokenizers": FuzzTarget(
         description="tokenizer.json", make_inputs=inputs.make_model_file("tokenizer.json"),
         open=open_model_file("tokenizer.json"),
     ),
-    "run-configs": Target(
+    "run-configs": FuzzTarget(
         description="config.json of runs", make_inputs=inputs.make_run_file("config.json"),
         open=open_folder_file("config.json", read_config),
     ),
-    "metrics": Target(
+    "metrics": FuzzTarget(
         description="metrics.jsonl", make_inputs=inputs.make_run_file("metrics.jsonl"),
         open=open_folder_file("metrics.jsonl", read_metrics),
     ),
-    "results": Target(
+    "results": FuzzTarget(
         description="results of evaluations", make_inputs=inputs.make_results,
         open=open_folder_file("retrieval.json", read_results),
     ),
-    "judgements": Target(
+    "judgements": FuzzTarget(
         description="tables of judgements", make_inputs=inputs.make_judgements,
         open=open_folder_file("judgements.csv", lambda folder: read_judgements(folder / "judgements.csv")),
     ),
-    "embedding-parts": Target(
+    "embedding-parts": FuzzTarget(
         description="Parquet of embeddings", make_inputs=inputs.make_embedding_file("*.parquet"),
         open=open_embedding_file("*.parquet"),
     ),
-    "embedding-headers": Target(
+    "embedding-headers": FuzzTarget(
         description="headers of embeddings", make_inputs=inputs.make_embedding_file("*.json"),
         open=open_embedding_file("*.json"),
     ),
-    "conditions": Target(
+    "conditions": FuzzTarget(
         description="filters in SQL", make_inputs=inputs.make_conditions, open=open_conditions
     ),
 }  # fmt: skip

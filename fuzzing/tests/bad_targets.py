@@ -3,7 +3,7 @@
 import os
 import time
 
-from fuzzing.target import Target
+from fuzzing.target import FuzzTarget
 
 
 def make_inputs(folder):
@@ -29,7 +29,7 @@ class Panic(BaseException):
 
 
 def make(action):
-    return Target(description="", make_inputs=make_inputs, open=only_damaged(action))
+    return FuzzTarget(description="", make_inputs=make_inputs, open=only_damaged(action))
 
 
 clear = make(lambda: fail(ValueError("it is damaged")))
@@ -39,6 +39,6 @@ panics = make(lambda: fail(Panic("oh")))
 dies = make(lambda: os._exit(3))
 hangs = make(lambda: time.sleep(60))
 takes_memory = make(take_memory)
-never_starts = Target(
+never_starts = FuzzTarget(
     description="", make_inputs=make_inputs, open=lambda folder: lambda content: fail(KeyError("x"))
 )
