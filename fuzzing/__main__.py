@@ -9,7 +9,7 @@ import tyro
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from fuzzing.run import Outcome, fuzz_target, summarize
+from fuzzing.run import FuzzOutcome, fuzz_target, summarize
 from fuzzing.targets import TARGETS
 from prolip.console import make_table, print_tables
 from prolip.files import atomic_write
@@ -40,7 +40,7 @@ def main(
         raise SystemExit(f"{found} findings: inputs and tracebacks are in {out}")
 
 
-def _write_findings(outcome: Outcome, out: Path, seed: int) -> None:
+def _write_findings(outcome: FuzzOutcome, out: Path, seed: int) -> None:
     """Write the input and the traceback of each finding."""
     for finding in outcome.findings:
         name = f"{finding.target}-{seed}-{finding.number}"
@@ -50,7 +50,7 @@ def _write_findings(outcome: Outcome, out: Path, seed: int) -> None:
         atomic_write(out / f"{name}.bin", lambda path, content=content: path.write_bytes(content))  # type: ignore[misc]
 
 
-def _make_table(outcomes: dict[str, Outcome]) -> Table:
+def _make_table(outcomes: dict[str, FuzzOutcome]) -> Table:
     """Table of the outcomes, a row for each target."""
     table = make_table(
         "Damaged inputs", ("target", "inputs", "tried", "used", "refused", "findings", "slowest, s")

@@ -29,7 +29,7 @@ STARTUP_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class FuzzFinding:
     """An input that was neither used nor refused with a clear error.
 
     Attributes:
@@ -47,7 +47,7 @@ class Finding:
 
 
 @dataclass
-class Outcome:
+class FuzzOutcome:
     """What became of the inputs of a target.
 
     Attributes:
@@ -59,7 +59,7 @@ class Outcome:
 
     used: int = 0
     refused: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FuzzFinding] = field(default_factory=list)
     slowest: float = 0.0
 
     @property
@@ -86,7 +86,7 @@ def get_target(name: str) -> FuzzTarget:
     return TARGETS[name]
 
 
-def fuzz_target(name: str, count: int, seed: int) -> Outcome:
+def fuzz_target(name: str, count: int, seed: int) -> FuzzOutcome:
     """Try damaged inputs of one target. A process that hangs or dies is replaced, and the next input goes on.
 
     Args:
@@ -100,7 +100,7 @@ def fuzz_target(name: str, count: int, seed: int) -> Outcome:
     Raises:
         RuntimeError: An undamaged input could not be read.
     """
-    outcome, first = Outcome(), 0
+    outcome, first = FuzzOutcome(), 0
     with tempfile.TemporaryDirectory() as folder:
         current = Path(folder) / "input"
         while first < count:
@@ -110,7 +110,7 @@ def fuzz_target(name: str, count: int, seed: int) -> Outcome:
                 if report.kind == "finding":
                     content = current.read_bytes()
                     outcome.findings.append(
-                        Finding(name, report.number, report.problem, report.details, content)
+                        FuzzFinding(name, report.number, report.problem, report.details, content)
                     )
                 elif report.kind == "used":
                     outcome.used += 1
@@ -120,13 +120,13 @@ def fuzz_target(name: str, count: int, seed: int) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class FuzzReport:
     """What a process reports of an input.
 
     Attributes:
         number: Of the input.
         kind: used, refused or finding.
-        problem, details: As in `Finding`.
+        problem, details: As in `FuzzFinding`.
         seconds: How long it took.
     """
 
@@ -137,7 +137,7 @@ class Report:
     seconds: float = 0.0
 
 
-def _run_worker(current: Path, name: str, first: int, count: int, seed: int) -> Iterator[Report]:
+def _run_worker(current: Path, name: str, first: int, count: int, seed: int) -> Iterator[FuzzReport]:
     """Run inputs from `first` on in a new process, until all are done or one hangs or kills it.
 
     The next input is damaged after its report was taken from here, so that `current` holds the reported one.
@@ -157,13 +157,13 @@ def _run_worker(current: Path, name: str, first: int, count: int, seed: int) -> 
         for number in range(first, count):
             here.send(number)
             if not here.poll(MAX_SECONDS):
-                yield Report(number, "finding", f"takes more than {MAX_SECONDS:g} s", seconds=MAX_SECONDS)
+                yield FuzzReport(number, "finding", f"takes more than {MAX_SECONDS:g} s", seconds=MAX_SECONDS)
                 return
             try:
                 yield here.recv()
             except EOFError:
                 process.join()
-                yield Report(number, "finding", f"ends the process with {process.exitcode}")
+                yield FuzzReport(number, "finding", f"ends the process with {process.exitcode}")
                 return
     finally:
         process.kill()
@@ -189,7 +189,7 @@ def _work(parent: Connection, current: Path, name: str, first: int, count: int, 
             seconds = time.perf_counter() - start
             if _get_peak_memory() - before > MAX_BYTES:
                 kind, problem = "finding", f"takes more than {MAX_BYTES / 1024**3:g} GB"
-            parent.send(Report(number, kind, problem, details, seconds))
+            parent.send(FuzzReport(number, kind, problem, details, seconds))
 
 
 def _try_input(read: Any, content: bytes) -> tuple[str, str, str]:
@@ -218,7 +218,7 @@ def _get_peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def summarize(outcomes: dict[str, Outcome]) -> Counter[str]:
+def summarize(outcomes: dict[str, FuzzOutcome]) -> Counter[str]:
     """Add up the outcomes of all targets.
 
     Args:

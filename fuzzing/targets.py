@@ -7,7 +7,7 @@ from pathlib import Path
 
 import prolip
 from fuzzing import inputs
-from fuzzing.target import Read, FuzzTarget
+from fuzzing.target import FuzzTarget, Read
 from prolip.data.check import check_data
 from prolip.data.open import open_data
 from prolip.data.sample import BadSampleError
