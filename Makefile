@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Some machines forbid bytecode by their environment: every process that a test starts would compile prolip anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow test-all check bench fuzz reproduce figures map format constraints clean
+.PHONY: help demo test test-slow test-all check bench fuzz chaos reproduce figures map format constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -49,6 +49,9 @@ bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md a
 
 fuzz: $(STAMP)  ## damaged inputs of every kind, COUNT of each (100): anything but a clear error is a finding
 	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing --count $(or $(COUNT),100) --seed $(or $(SEED),0)
+
+chaos: $(STAMP)  ## kills and faults at file operations of train, embed, index and filter, COUNT of each (25)
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m chaos --count $(or $(COUNT),25) --seed $(or $(SEED),0)
 
 reproduce: $(STAMP)  ## the paper's claims in miniature, each with controls and a verdict (hours; finished cells are kept)
 	@$(BIN)/python -m reproduction --docs docs/miniature.md

@@ -7,7 +7,13 @@ from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
-PACKAGES = [PROJECT / "src" / "prolip", PROJECT / "benchmarks", PROJECT / "fuzzing", PROJECT / "reproduction"]
+PACKAGES = [
+    PROJECT / "src" / "prolip",
+    PROJECT / "benchmarks",
+    PROJECT / "chaos",
+    PROJECT / "fuzzing",
+    PROJECT / "reproduction",
+]
 FILES = sorted(path for folder in PACKAGES for path in folder.rglob("*.py") if "tests" not in path.parts)
 
 RETIRED = {

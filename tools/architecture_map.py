@@ -29,7 +29,7 @@ LAYERS: list[set[str]] = [
 ]  # fmt: skip
 """Modules and packages of src/prolip, from the bottom up: each imports only from lower layers."""
 
-BESIDE = ("benchmarks", "fuzzing", "reproduction")
+BESIDE = ("benchmarks", "chaos", "fuzzing", "reproduction")
 """Packages beside src: not in the wheel, and nothing in src imports them."""
 
 
