@@ -55,8 +55,8 @@ class FaultInjector:
 
     def install(self) -> None:
         """Replace `open` and functions of `os` in this process, for good."""
-        builtins.open = self._open_file  # type: ignore[assignment]
-        io.open = self._open_file  # type: ignore[assignment]
+        builtins.open = self._open_file
+        io.open = self._open_file
         for name in PATH_CALLS:
             setattr(os, name, self._wrap_path_call(name))
         os.fsync = self._fsync  # type: ignore[assignment]
