@@ -244,7 +244,7 @@ def traverse(
 def traverse_anchors(
     model: str = "scenes-tiny", scenes: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
-    """Compare roots of traversals on scenes: how often a path ends at a caption that is true and general.
+    """Compare roots of traversals on scenes: how often a path rises in generality, stays true, and ends general.
 
     Example: python -m benchmarks traverse-anchors --scenes 200
 
