@@ -34,7 +34,8 @@ CHAIN_STREAM = 99
 STRICT_RATIO = 1.65
 """A caption that must match this many times as well as "" says something of the image. Set by hand, on other seeds."""
 COLUMNS = (
-    "true and general", "true", "level", "rises", "captions true", "captions", "at root", "distinct", "precision", "recall",
+    "true and general", "true", "level", "rises", "captions true", "captions", "at root", "distinct", "precision",
+    "recall",
 )  # fmt: skip
 """Scores of the paths to one kind of root."""
 STEPS = 50

@@ -319,24 +319,21 @@ def _traversal_table(result: HierarCapsResult) -> Table:
     radial = result.radial
     steps = "" if radial is None else f" of {radial.steps} steps"
     title = f"HierarCaps: traversal{steps}, in percent"
-    headings = (
-        "precision", "recall", "any recall", "root recall", "rises", "ends general", "captions true",
-        "ends true and general",
-    )  # fmt: skip
+    has_truth = any(row.ends is not None for row in result.traversal or ())
+    headings = ("precision", "recall", "any recall", "root recall", "rises", "ends general")
+    headings += ("captions true", "ends true and general") if has_truth else ()
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result.num_bad))
     for row in result.traversal or ():
         visited = row.visited
         numbers = (visited.precision, visited.recall, visited.any_recall, row.at_root.recall)
         percents = [format_percent(number.value) for number in numbers]
-        percents += [
-            format_percent(get_value(number))
-            for number in (
-                row.paths and row.paths.rises,
-                row.paths and row.paths.ends_general,
-                row.paths and row.paths.true,
-                row.ends and row.ends.true_and_general,
-            )
+        along: list[Proportion | scores.Mean | None] = [
+            row.paths and row.paths.rises,
+            row.paths and row.paths.ends_general,
         ]
+        if has_truth:
+            along += [row.paths and row.paths.true, row.ends and row.ends.true_and_general]
+        percents += [format_percent(get_value(number)) for number in along]
         table.add_row(row.root, row.root_of or "", *percents)
     if radial is not None:
         precision, recall = (format_percent(number.value) for number in (radial.precision, radial.recall))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from prolip.embeddings.identity import model_identity
 from prolip.files import replace_nonfinite
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_confidence
+from prolip.retrieval.confidence import (
+    COMPARED,
+    SearchConfidence,
+    compute_confidence,
+    compute_relative_match,
+)
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
@@ -99,10 +105,11 @@ def search(
     model = load_database_model(opened, config.model, config.device)
     z = model.embed_texts(query) if isinstance(query, str) else model.embed_images(query)
     name = "image" if isinstance(query, Image.Image) else str(query)
-    null = model.embed_texts("") if config.only_included else None
+    unknown_words = model.find_unknown_words(query) if isinstance(query, str) else ()
     return search_with_confidence(
-        opened, name, z, "text" if isinstance(query, str) else "image", config, null=null
-    )
+        opened, name, z, "text" if isinstance(query, str) else "image", config,
+        null=model.embed_texts(""), unknown_words=unknown_words,
+    )  # fmt: skip
 
 
 def _check_query(query: object) -> None:
@@ -163,6 +170,7 @@ def search_with_confidence(
     config: SearchConfig | None = None,
     *,
     null: Gaussian | None = None,
+    unknown_words: Sequence[str] = (),
 ) -> SearchResponse:
     """Search for one query, and compute how sure the search is.
 
@@ -172,7 +180,9 @@ def search_with_confidence(
         query: (1, D).
         query_modality: image or text.
         config: As for `search_gaussians`; without a modality images are searched if there are any, else texts.
-        null: As for `search_gaussians`.
+        null: (1, D), the embedding of "". With it, a query that nothing matches is recognized; `config.only_included`
+            needs it.
+        unknown_words: What `model.find_unknown_words` returned for a text.
 
     Returns:
         The hits and the confidence.
@@ -207,14 +217,19 @@ def search_with_confidence(
         only_included=False,
     )
     (nearest,) = search_gaussians(database, query, nearest_config)
-    if config == replace(nearest_config, k=config.k) and null is None:  # one search serves both
+    if config == replace(nearest_config, k=config.k):  # one search serves both
         hits = nearest.head(config.k)
     else:
-        (hits,) = search_gaussians(database, query, config, null=null)
+        (hits,) = search_gaussians(database, query, config, null=null if config.only_included else None)
     fitting = estimate_perplexity(database, query, config) if is_cross_modal else []
     confidence = compute_confidence(
         database, query[0], nearest, query_modality, fitting[0] if fitting else None
     )
+    confidence = replace(confidence, unknown_words=tuple(unknown_words))
+    if null is not None and fitting and len(nearest):
+        parameters = database.header.logit_parameters
+        relative = compute_relative_match(parameters, query[0], null, nearest, query_modality, fitting[0])
+        confidence = replace(confidence, relative_match=relative)
     if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
         confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)

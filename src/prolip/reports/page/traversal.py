@@ -37,9 +37,9 @@ def build_section(traversals: Sequence[ImageTraversal], chains: HierarCapsResult
         for number, traversal in enumerate(traversals, start=1)
     )
     intro = (
-        "A path starts at the caption nearest to the image and leads to its root, the most general caption that matches "
-        "it, or to an anchor, a caption that includes the image and need not be general. Bars show the uncertainty of "
-        "each caption, on one scale for all images."
+        "A path starts at the caption nearest to the image and leads to its root, the most general caption that "
+        "matches it, or to an anchor, a caption that includes the image and need not be general. Bars show the "
+        "uncertainty of each caption, on one scale for all images."
     )
     if any(traversal.is_true for traversal in traversals):
         intro += " ✓ and ✗ mark captions that are true and false of the image."
