@@ -24,8 +24,7 @@ import numpy as np
 import torch
 
 from prolip.choices import Modality
-from prolip.gaussian import Gaussian, MeanTrace
-from prolip.measures.match import LogitParameters
+from prolip.gaussian import Gaussian
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.quantiles import fraction_below
@@ -206,40 +205,6 @@ def compute_confidence(
         compared=len(hits),
         fitting=fitting,
     )
-
-
-def compute_relative_match(
-    parameters: LogitParameters,
-    query: Gaussian,
-    null: Gaussian,
-    hits: SearchHits,
-    modality: Modality,
-    fitting: PerplexityEstimate,
-) -> float | None:
-    """Compute how well the searched items match a query, as a multiple of how well they match "".
-
-    The mean of exp(logit) over all items is about that of the best one, times the fraction of the items that fit.
-
-    Args:
-        parameters: Logits of the match that the model was trained with.
-        query: (D,).
-        null: (1, D), the embedding of "".
-        hits: The query's best items, of the other modality; at least one.
-        modality: Modality of the query.
-        fitting: How many items fit the query.
-
-    Returns:
-        The multiple, at least 0; None if the model is not of likelihood, whose logits alone are those of a density.
-    """
-    if parameters.gamma is None:
-        return None
-    point = query[None].to(torch.float64).mean_trace()
-    items = MeanTrace(torch.from_numpy(hits.mean), torch.from_numpy(hits.uncertainty.astype(np.float64)))
-    logits = parameters.logits_matrix(point, items)[0]
-    best = int(logits.argmax())
-    described = MeanTrace(items.mean[best][None], items.uncertainty[best][None]) if modality == "text" else point
-    reference = parameters.logits_matrix(null.to(torch.float64).mean_trace(), described)[0, 0]
-    return float((logits[best] - reference).exp()) * fitting.value / fitting.num_items
 
 
 def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarray:
