@@ -12,7 +12,6 @@ from prolip.preprocessing import collect_words
 from prolip.scenes import (
     RandomDraws,
     Scenes,
-    ScenesConfig,
     is_true,
     log_ambiguity,
     make_caption_chain,

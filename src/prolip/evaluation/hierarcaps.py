@@ -30,7 +30,7 @@ from prolip.evaluation.order_controls import (
     OrderControls,
     correlate_ambiguity,
 )
-from prolip.evaluation.result import Proportion, Result, get_value
+from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.evaluation.scored_chains import ScoredChains, find_image_rows
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
@@ -320,19 +320,19 @@ def _traversal_table(result: HierarCapsResult) -> Table:
     steps = "" if radial is None else f" of {radial.steps} steps"
     title = f"HierarCaps: traversal{steps}, in percent"
     has_truth = any(row.ends is not None for row in result.traversal or ())
-    headings = ("precision", "recall", "any recall", "root recall", "rises", "ends general")
-    headings += ("captions true", "ends true and general") if has_truth else ()
+    headings = ["precision", "recall", "any recall", "root recall", "rises", "ends general"]
+    headings += ["captions true", "ends true and general"] if has_truth else []
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result.num_bad))
     for row in result.traversal or ():
         visited = row.visited
         numbers = (visited.precision, visited.recall, visited.any_recall, row.at_root.recall)
         percents = [format_percent(number.value) for number in numbers]
-        along: list[Proportion | scores.Mean | None] = [
-            row.paths and row.paths.rises,
-            row.paths and row.paths.ends_general,
-        ]
+        paths, ends = row.paths, row.ends
+        along: list[Proportion | Mean | None] = (
+            [None, None] if paths is None else [paths.rises, paths.ends_general]
+        )
         if has_truth:
-            along += [row.paths and row.paths.true, row.ends and row.ends.true_and_general]
+            along += [None if paths is None else paths.true, None if ends is None else ends.true_and_general]
         percents += [format_percent(get_value(number)) for number in along]
         table.add_row(row.root, row.root_of or "", *percents)
     if radial is not None:

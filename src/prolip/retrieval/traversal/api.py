@@ -153,9 +153,9 @@ def traverse_images(
     paths = [_make_path(row, traversals, z, rows, config.rank_by, root_kind) for row in range(len(z))]
     if not root_kind.startswith("general-"):
         return paths
-    captions, score = rows.to_gaussian(), get_truth_score(root_kind, getattr(search, "match", None))
-    queries = z if config.root_of == "image" else captions[traversals.start]
-    is_true = _count_as_true(queries, captions[traversals.roots], null, score)
+    z_captions, score = rows.to_gaussian(), get_truth_score(root_kind, getattr(search, "match", None))
+    queries = z if config.root_of == "image" else z_captions[traversals.start]
+    is_true = _count_as_true(queries, z_captions[traversals.roots], null, score)
     return [replace(path, root_is_true=answer) for path, answer in zip(paths, is_true, strict=True)]
 
 
