@@ -14,6 +14,10 @@ from prolip.preprocessing.words import MAX_WORDS, WORDS_FILE, read_words, split_
 from prolip.training.rank_sync import on_rank_zero
 
 
+MAX_SEEN = 1_000_000
+"""Pieces between spaces that are remembered, so that each is split into words once, not at every step."""
+
+
 class WordRecorder:
     """Collects the words of each rank's batches.
 
@@ -30,6 +34,7 @@ class WordRecorder:
         is_unknown = isinstance(model.text, FrozenTower) or model.tokenizer is None
         start = model.training_words if is_pretrained else frozenset()
         self.words: set[str] | None = None if is_unknown or start is None else set(start)
+        self._seen: set[str] = set()
 
     def add(self, batch: Batch) -> None:
         """Add the words of a batch that is trained on.
@@ -43,8 +48,12 @@ class WordRecorder:
         texts = list(batch.captions)
         if batch.general_token_ids is not None:
             texts += tokenizer.decode(batch.general_token_ids)
-        for text in texts:
-            self.words.update(split_words(text, tokenizer.config.cleaning))
+        new = {piece for text in texts for piece in text.split()} - self._seen
+        for piece in new:
+            self.words.update(split_words(piece, tokenizer.config.cleaning))
+        if len(self._seen) > MAX_SEEN:
+            self._seen.clear()
+        self._seen.update(new)
         if len(self.words) > MAX_WORDS:
             self.words = None
 
