@@ -13,7 +13,6 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.words import MAX_WORDS, WORDS_FILE, read_words, split_words, write_words
 from prolip.training.rank_sync import on_rank_zero
 
-
 MAX_SEEN = 1_000_000
 """Pieces between spaces that are remembered, so that each is split into words once, not at every step."""
 
