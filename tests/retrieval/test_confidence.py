@@ -218,3 +218,18 @@ def test_claims_are_withheld_where_nothing_matches():
     enough = make_confidence(**low | {"relative_match": LOW_MATCH}).describe()
     assert "higher than that of 80.0 %" in enough[0]
     assert enough[1] == "about 3 of 2,000 images fit the query"
+
+
+def test_a_specific_query_that_fits_most_items_gets_no_advice():
+    def describe(quantile, value=1300.0, **values):
+        found = make_confidence(uncertainty_quantile=quantile, fitting=make_fitting(value), **values)
+        return found.describe()[-1]
+
+    assert describe(0.011) == (
+        "no image stands out: about 1,300 of 2,000 images fit the query, though it is less uncertain than most texts "
+        "in the database"
+    )
+    assert describe(0.011, query_modality="image").startswith("no text stands out")
+    for general in (describe(0.9), describe(None), describe(0.011, value=900.0)):
+        assert general.endswith("a more specific query narrows them down")
+    assert "what the model knows" in describe(0.011, unknown_words=("dog",))

@@ -137,11 +137,22 @@ class SearchConfidence:
         target = (
             f"{'image' if self.query_modality == 'text' else 'text'}{'' if fitting.num_items == 1 else 's'}"
         )
+        if self._fits_all_though_specific(fitting):
+            return (
+                f"no {target.removesuffix('s')} stands out: about {count}{interval} of {fitting.num_items:,} {target} "
+                f"fit the query, though it is less uncertain than most {self.query_modality}s in the database"
+            )
         is_known = not self.unknown_words
         advice = "; a more specific query narrows them down" if self.is_general and is_known else ""
         verb = "fits" if count == "1" else "fit"
         query = "the query" if is_known else "what the model knows of the query"
         return f"about {count}{interval} of {fitting.num_items:,} {target} {verb} {query}{advice}"
+
+    def _fits_all_though_specific(self, fitting: PerplexityEstimate) -> bool:
+        """Whether a specific query fits most items: rather it describes none of them than all."""
+        quantile = self.uncertainty_quantile
+        is_specific = quantile is not None and quantile < 0.5 and not self.unknown_words
+        return is_specific and self.is_general and fitting.value > 0.5 * fitting.num_items
 
     def _describe_others(self) -> list[str]:
         """Describe how the nearest result, with its copies, compares with the others: a sentence, or none."""
