@@ -241,10 +241,27 @@ def traverse(
     _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
+def doubts(
+    model: str = "scenes-tiny", images: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Count the searches that sound sure and are wrong, for captions of scenes and for queries about other things.
+
+    Example: python -m benchmarks doubts --images 200
+
+    Args:
+        model: Model that embeds the scenes.
+        images: Images that are searched.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import doubts as bench
+
+    _print_json_or_tables(bench.run(model=model, num_images=images), bench.print_result, as_json)
+
+
 def traverse_anchors(
     model: str = "scenes-tiny", scenes: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
-    """Compare roots of traversals on scenes: how often a path ends at a caption that is true and general.
+    """Compare roots of traversals on scenes: how often a path rises in generality, stays true, and ends general.
 
     Example: python -m benchmarks traverse-anchors --scenes 200
 
@@ -303,6 +320,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "search": search,
     "fitting": fitting,
     "traverse": traverse,
+    "doubts": doubts,
     "traverse-anchors": traverse_anchors,
     "scale": scale,
 }

@@ -1,4 +1,4 @@
-"""Comparison of roots of traversals on scenes: how often a path ends at a caption that is true and general."""
+"""Comparison of roots of traversals on scenes: how often a path rises in generality, stays true, and ends general."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from prolip.choices import Root
 from prolip.console import make_table, print_tables
@@ -33,9 +34,14 @@ CHAIN_STREAM = 99
 STRICT_RATIO = 1.65
 """A caption that must match this many times as well as "" says something of the image. Set by hand, on other seeds."""
 COLUMNS = (
-    "true and general", "true", "level", "as uncertain", "as ambiguous", "at root", "distinct", "precision", "recall",
+    "true and general", "true", "level", "rises", "captions true", "captions", "at root", "distinct", "precision",
+    "recall",
 )  # fmt: skip
 """Scores of the paths to one kind of root."""
+STEPS = 50
+"""Points on a path."""
+RANKED_BY_MATCH = ("null", "inclusion", "general-match")
+"""Roots to which paths are also traversed by the trained match."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +67,8 @@ def run(*, model: str = "scenes-tiny", num_scenes: int = 1000) -> dict[str, Any]
         num_scenes: Scenes per split.
 
     Returns:
-        images, captions: numbers of them. rows: {root, threshold, with_null, and a number for each of COLUMNS}.
+        images, captions: numbers of them. rows: {root, threshold, with_null, steps_by (csd or match), and a number for
+        each of COLUMNS}.
     """
     loaded = load(model).eval()
     chosen_on, reported = (embed_chains(loaded, seed, num_scenes) for seed in SEEDS)
@@ -71,8 +78,11 @@ def run(*, model: str = "scenes-tiny", num_scenes: int = 1000) -> dict[str, Any]
             candidates, key=lambda threshold: _score(chosen_on, candidates[threshold], False)[COLUMNS[0]]
         )
         for with_null in (False, True)[: 1 if name == "null" else 2]:
-            row = {"root": name, "threshold": best, "with_null": with_null}
+            row = {"root": name, "threshold": best, "with_null": with_null, "steps_by": "csd"}
             rows.append(row | _score(reported, candidates[best], with_null))
+        if name in RANKED_BY_MATCH:
+            row = {"root": name, "threshold": best, "with_null": False, "steps_by": "match"}
+            rows.append(row | _score(reported, candidates[best], False, loaded))
     return {"images": len(reported.images), "captions": len(reported.captions), "rows": rows}
 
 
@@ -81,12 +91,13 @@ def print_result(result: dict[str, Any]) -> None:
     table = make_table(
         f"{result['images']:,} images, {result['captions']:,} captions; fractions of paths, mean level, number of "
         "distinct ends",
-        ("root", "threshold", "with null"),
+        ("root", "threshold", "with null", "steps by"),
         COLUMNS,
     )
     for row in result["rows"]:
         numbers = (f"{row[name]}" if name == "distinct" else f"{row[name]:.3f}" for name in COLUMNS)
-        table.add_row(row["root"], row["threshold"], "yes" if row["with_null"] else "no", *numbers)
+        with_null = "yes" if row["with_null"] else "no"
+        table.add_row(row["root"], row["threshold"], with_null, row["steps_by"], *numbers)
     print_tables([table])
 
 
@@ -178,26 +189,42 @@ def _general(root: Root) -> FindRoots:
     return lambda data: find_roots(data.images, data.captions, root, null=data.null)
 
 
-def _score(data: AnchorData, find: FindRoots, with_null: bool) -> dict[str, float | int]:
-    """Traverse to the roots that `find` finds, and score the paths: a number for each of COLUMNS."""
+def _score(
+    data: AnchorData, find: FindRoots, with_null: bool, model: ProLIP | None = None
+) -> dict[str, float | int]:
+    """Traverse to the roots that `find` finds, and score the paths: a number for each of COLUMNS.
+
+    With a model, steps are ranked by its match; without, by CSD.
+    """
     start = find_nearest(data.images, data.captions, 1)[1][:, 0]
     roots = find(data)
     caption_root: Root = (
         "inclusion+null" if with_null else "inclusion"
     )  # roots are given: only "+null" counts
-    traversals = traverse_to_roots(
-        data.captions, data.null, start, roots, root="null" if bool((roots < 0).all()) else caption_root
-    )
-    ends = scores.score_ends(traversals.visited, traversals.roots, data.captions.uncertainty, data.truth)
-    visited = scores.traversal_scores(traversals.visited, data.chains)
-    proportions: Sequence[Any] = (
-        ends.true_and_general, ends.true, ends.level, ends.as_uncertain, ends.as_ambiguous, ends.at_root,
-    )  # fmt: skip
-    values = [number.value for number in proportions]
-    return dict(
-        zip(
-            COLUMNS,
-            [*values, ends.num_distinct, visited.precision.value, visited.recall.value],
-            strict=True,
-        )
-    )
+    root: Root = "null" if bool((roots < 0).all()) else caption_root
+    traversals = traverse_to_roots(data.captions, data.null, start, roots, root=root, steps=STEPS)
+    visited = traversals.visited if model is None else _visit_by_match(data, traversals.root_mean, model)
+    ends = scores.score_ends(visited, traversals.roots, data.captions.uncertainty, data.truth)
+    paths = scores.score_paths(visited, data.truth.levels, data.truth)
+    own_chain = scores.traversal_scores(visited, data.chains)
+    lengths = [len(torch.unique_consecutive(path)) for path in visited]
+    estimates: Sequence[Any] = (ends.true_and_general, ends.true, ends.level, paths.rises, paths.true)
+    values = [
+        *(estimate.value for estimate in estimates), sum(lengths) / len(lengths), ends.at_root.value,
+        ends.num_distinct, own_chain.precision.value, own_chain.recall.value,
+    ]  # fmt: skip
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _visit_by_match(data: AnchorData, root_mean: Tensor, model: ProLIP) -> Tensor:
+    """The caption with the highest match at each step: int64 (N, STEPS).
+
+    A step has the image's variances. The start is the caption that matches the image best. `root_mean`: (N, D).
+    """
+    match = model.match_probability_matrix
+    start = normalize(data.captions.mean[match(data.images, data.captions).argmax(1)], dim=-1)
+    visited = []
+    for step in range(STEPS):
+        mean = normalize(torch.lerp(start, root_mean, step / STEPS), dim=-1)
+        visited.append(match(Gaussian(mean, data.images.log_var), data.captions).argmax(1))
+    return torch.stack(visited, dim=1)

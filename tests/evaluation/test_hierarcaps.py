@@ -1,5 +1,6 @@
 """HierarCaps: the release's goldens in its own mode, and the whole evaluation on scenes."""
 
+import dataclasses
 import json
 import shutil
 
@@ -347,6 +348,28 @@ def test_ends_are_counted_where_truth_is_known(nano, scenes):
             assert row.ends.true.value == answer
             assert row.ends.true_and_general.n == len(data.chains)
             assert row.ends.true_and_general.value <= row.ends.true.value
+
+
+def test_score_paths_counts_one_by_one():
+    generator = torch.Generator().manual_seed(0)
+    visited = torch.randint(6, (40, 3), generator=generator)
+    visited[:10] = visited[:10].sort(dim=1, descending=True).values  # some rise
+    levels = torch.tensor([0, 0, 1, 1, 2, 3])
+    ambiguity = torch.tensor([0.0, -0.5, -1.0, -1.5, -2.0, -2.0], dtype=torch.float64)
+    truth = scores.CaptionTruth(is_true=lambda row, caption: (row + caption) % 3 > 0, levels=levels)
+    known = dataclasses.replace(truth, log_ambiguity=ambiguity)
+    for given, generality in ((None, -levels), (truth, -levels), (known, ambiguity)):
+        found = scores.score_paths(visited, levels, given)
+        rises, fractions = [], []
+        for row, path in enumerate(visited.tolist()):
+            along = [float(generality[caption]) for caption in path]
+            rises.append(sorted(along) == along and along[-1] > along[0])
+            fractions.append(sum((row + caption) % 3 > 0 for caption in set(path)) / len(set(path)))
+        assert 0 < sum(rises) < 40
+        assert found.rises.value == sum(rises) / 40
+        assert found.ends_general.value == sum(levels[path[-1]] <= 1 for path in visited.tolist()) / 40
+        assert (found.true is None) == (given is None)
+        assert given is None or found.true.value == pytest.approx(sum(fractions) / 40)
 
 
 def test_score_ends_counts_one_by_one():

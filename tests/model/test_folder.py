@@ -41,6 +41,20 @@ def test_save_and_load_are_bit_exact(nano, tmp_path, uncertainty):
     }
 
 
+def test_training_words_are_saved_and_an_old_record_is_removed(nano, tmp_path):
+    nano.training_words = frozenset({"a", "red", "circle"})
+    nano.save_pretrained(tmp_path)
+    assert (tmp_path / "words.txt").read_text() == "a\ncircle\nred\n"
+    loaded = prolip.load(tmp_path, device="cpu")
+    assert loaded.training_words == {"a", "circle", "red"}
+    assert loaded.find_unknown_words("a blue circle, a Blue dog") == ["blue", "dog"]
+    loaded.training_words = None
+    assert loaded.find_unknown_words("a blue circle") == [], "what the model met is unknown"
+    loaded.save_pretrained(tmp_path)
+    assert not (tmp_path / "words.txt").exists()
+    assert prolip.load(tmp_path, device="cpu").training_words is None
+
+
 def test_save_keeps_half_precision(nano, tmp_path):
     nano.to(torch.bfloat16).save_pretrained(tmp_path)
     loaded = prolip.load(tmp_path, device="cpu")

@@ -44,7 +44,7 @@ def test_traversal_figure_shows_captions_uncertainties_and_root(tmp_path):
     assert "folder" not in text
     assert "first" not in text, "nothing is left out"
     order = [
-        "cat.jpg: uncertainty 0.0625", "1", "a cat for $5 & $6", "0.125", "2", "a pet", "0.250", "root: an animal",
+        "cat.jpg: uncertainty 0.0625", "1", "a cat for $5 & $6", "0.125", "2", "a pet", "0.250", "anchor: an animal",
         "1.00", "dog.png: uncertainty 0.0625", "1", "a small dog", "0.125", "2", "a dog", "0.250", "3", "a thing",
         "0.375", "root: the empty caption",
     ]  # fmt: skip
@@ -148,5 +148,5 @@ def test_traversal_figure_of_a_model(tmp_path, nano):
     _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), images, tmp_path / "paths")
     text = svg_text(svg)
     for one in found:
-        assert f"root: {one.root.caption}" in text
+        assert f"anchor: {one.root.caption}" in text, "the nano model is not of likelihood"
         assert all(step.caption in text and f"{step.uncertainty:#.3g}" in text for step in one.steps)

@@ -10,6 +10,7 @@ from prolip.gaussian import Gaussian
 from prolip.retrieval.confidence import (
     EQUALLY_GOOD,
     GENERAL_COUNT,
+    LOW_MATCH,
     SearchConfidence,
     compute_confidence,
     probability_nearer_than_first,
@@ -191,3 +192,44 @@ def test_equally_good_images_match_the_caption_on_scenes(tmp_path):
     assert np.mean(fractions) > 0.9
     assert len(general) > 20
     assert np.mean(np.array(general) >= GENERAL_COUNT) > 0.95
+
+
+def test_claims_are_withheld_or_qualified_for_unknown_words():
+    unknown = {"unknown_words": ("flag", "spain"), "uncertainty_quantile": 0.8}
+    assert make_confidence(**unknown).describe() == [
+        'the model never met "flag", "spain" in training: no result shows that it understands them',
+        "uncertainty of the query: 0.5",
+    ]
+    lines = make_confidence(**unknown, match=0.25, fitting=make_fitting(334.2)).describe()
+    assert lines[1] == "match probability of the first result: 25.0%"
+    assert lines[-1] == "about 330 of 2,000 images fit what the model knows of the query"
+    assert make_confidence(unknown_words=("flag",)).describe()[0].endswith("that it understands it")
+
+
+def test_claims_are_withheld_where_nothing_matches():
+    low = {"relative_match": LOW_MATCH / 10, "uncertainty_quantile": 0.8, "fitting": make_fitting(3.0)}
+    lines = make_confidence(**low, match=0.0002).describe()
+    assert lines[0].startswith("probably none of the images matches")
+    assert "0.01 times" in lines[0]
+    assert lines[1:] == ["match probability of the first result: below 0.1%", "uncertainty of the query: 0.5"]
+    assert (
+        make_confidence(**low, query_modality="image").describe()[0].startswith("probably none of the texts")
+    )
+    enough = make_confidence(**low | {"relative_match": LOW_MATCH}).describe()
+    assert "higher than that of 80.0 %" in enough[0]
+    assert enough[1] == "about 3 of 2,000 images fit the query"
+
+
+def test_a_specific_query_that_fits_most_items_gets_no_advice():
+    def describe(quantile, value=1300.0, **values):
+        found = make_confidence(uncertainty_quantile=quantile, fitting=make_fitting(value), **values)
+        return found.describe()[-1]
+
+    assert describe(0.011) == (
+        "no image stands out: about 1,300 of 2,000 images fit the query, though it is less uncertain than most texts "
+        "in the database"
+    )
+    assert describe(0.011, query_modality="image").startswith("no text stands out")
+    for general in (describe(0.9), describe(None), describe(0.011, value=900.0)):
+        assert general.endswith("a more specific query narrows them down")
+    assert "what the model knows" in describe(0.011, unknown_words=("dog",))

@@ -13,7 +13,7 @@ from prolip.embeddings.embed import embed
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 from prolip.model.create import create
-from prolip.retrieval.confidence import COMPARED
+from prolip.retrieval.confidence import COMPARED, LOW_MATCH
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.build import build_index
@@ -72,6 +72,62 @@ def test_general_query_fits_more_images(respond):
     assert thing.confidence.uncertainty_quantile > special.confidence.uncertainty_quantile + 0.5
 
 
+FOREIGN = [
+    "a photograph of my grandmother's wedding in Paris", "flag: Spain", "two purple octopuses", "a dog", "pizza",
+]  # fmt: skip
+"""Queries with words that scenes don't have."""
+NONE = ["a small red circle above a blue star", "a large yellow heart to the left of a small pink ring"]
+"""Queries that are true of none of the scenes."""
+
+
+def test_search_names_words_that_the_model_never_met(database):
+    for modality in ("image", "text"):
+        for text in FOREIGN:
+            confidence = search(database, text, modality=modality, k=1).confidence
+            assert confidence.unknown_words
+            lines = " ".join(confidence.describe())
+            assert "never met" in lines
+            assert not any(claim in lines for claim in ("clearly nearer", "higher than", "fit the query"))
+    assert search(database, "flag: Spain", k=1).confidence.unknown_words == ("flag", "spain")
+    assert '"spain"' in json.loads(search(database, "Spain", k=1).to_json())["confidence"]["messages"][0]
+
+
+def test_search_says_that_no_image_matches(database, model):
+    """The relative match is the mean of exp(logit) over the images, over that of ""; checked against all pairs."""
+    source = EmbeddingDataset.open(next(iter(database.origins.values()))["location"]).open_source()
+    images = model.embed_images([source.read(index).image for index in range(len(source))])
+    null = model.embed_texts("")
+    for text in (*NONE, FOREIGN[0], "a thing", "a red thing", "a circle", "a large shape at the top left"):
+        probability = model.match_probability_matrix(images, model.embed_texts([text])).double()
+        by_null = model.match_probability_matrix(images, null).double()
+        expected = (probability / (1 - probability)).mean() / (by_null / (1 - by_null)).mean()
+        confidence = search(database, text, k=1).confidence
+        assert confidence.relative_match == pytest.approx(float(expected), rel=2e-3)
+        assert confidence.is_low == (text in (*NONE, FOREIGN[0]))
+        claims = " ".join(confidence.describe())
+        assert ("probably none of the images matches" in claims) == confidence.is_low
+        assert ("fit the query" in claims) != confidence.is_low
+
+
+def test_relative_match_of_an_image_compares_its_texts_with_null(database, model):
+    image = (
+        EmbeddingDataset.open(next(iter(database.origins.values()))["location"]).open_source().read(7).image
+    )
+    found = search(database, image, modality="text", k=1).confidence
+    assert found.relative_match > LOW_MATCH
+    assert found.unknown_words == ()
+
+
+def test_relative_match_needs_null_and_a_likelihood_model(respond, model, tmp_path):
+    assert respond().confidence.relative_match is None, "null is not given"
+    assert respond(null=model.embed_texts("")).confidence.relative_match > LOW_MATCH
+    z = make_gaussians(20)
+    ppcl = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, z)])
+    found = search_with_confidence(ppcl, "x", z[:1], "text", null=z[1:2]).confidence
+    assert found.fitting is not None
+    assert found.relative_match is None
+
+
 def test_fitting_is_the_perplexity_over_the_searched_items(respond, model, database):
     location = next(iter(database.origins.values()))["location"]
     query = model.embed_texts("a red circle")
@@ -99,7 +155,9 @@ def test_search_with_confidence_passes_options(respond, model):
     assert texts.hits.method == "the 40 nearest by CSD (exact), sorted by inclusion"
     assert len(respond(k=500, max_uncertainty=0.5).hits) == 60
     assert respond(rank_by="cosine").hits.cosine[0] >= respond().hits.cosine.max()
-    assert "those that the query includes" in respond(null=model.embed_texts("")).hits.method
+    assert (
+        "those that the query includes" in respond(null=model.embed_texts(""), only_included=True).hits.method
+    )
 
 
 def test_image_query(database, model):

@@ -105,6 +105,7 @@ def test_fetch_requests_the_needed_files(monkeypatch, tmp_path):
     assert [name for name, _ in asked] == [
         "open_clip_config.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
         "special_tokens_map.json", "vocab.json", "merges.txt", "preprocessor_config.json", "processor_config.json",
+        "words.txt",
     ]  # fmt: skip
 
 

@@ -4,10 +4,19 @@ import pytest
 import torch
 
 import prolip
+from prolip.data.open import open_data
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.files import read_json
 from prolip.measures import public
-from prolip.scenes import RandomDraws, Scenes, is_true, log_ambiguity, make_caption_chain, render
+from prolip.preprocessing import collect_words
+from prolip.scenes import (
+    RandomDraws,
+    Scenes,
+    is_true,
+    log_ambiguity,
+    make_caption_chain,
+    render,
+)
 from prolip.scenes.captions import make_complete_caption
 from prolip.scenes.tasks import make_tasks
 from prolip.scenes.world import get_world
@@ -31,6 +40,14 @@ def accuracy(model, name, count=384):
     classes = model.embed_texts([f"a {name}" for name in task.class_names], progress=False)
     predictions = model.match_probability_matrix(images, classes).argmax(1)
     return (predictions == torch.tensor([label for _, label in drawn])).double().mean().item()
+
+
+def test_training_words_are_those_of_the_world(model):
+    source = open_data("scenes:simple,size=48,unseen=8,length=100000000,captions=1,complete=0.5,veiled=0.5")
+    texts = [caption.text for index in range(3000, 6000) for caption in source.captions(index)]
+    assert collect_words(texts, "canonicalize") <= model.training_words
+    assert len(model.training_words) < 150
+    assert model.find_unknown_words("a red circle on my sofa") == ["my", "sofa"]
 
 
 @pytest.mark.parametrize(

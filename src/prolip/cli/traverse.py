@@ -22,7 +22,7 @@ def traverse(
     out: Path | None = None,
     as_json: Json = False,
 ) -> None:
-    """Captions on the path from the one nearest to an image to its root, the most general one, with uncertainties.
+    """Captions on the path from the one nearest to an image to a general one, its root, with uncertainties.
 
     Example: prolip traverse cat.jpg dog.jpg --captions captions.txt --model my-model
 

@@ -84,6 +84,18 @@ class EndScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PathScores:
+    """Whether traversals lead from the specific to the general, over images."""
+
+    rises: Proportion
+    """Fraction of paths along which generality never falls, and that end at a more general caption than their first."""
+    ends_general: Proportion
+    """Fraction of paths that end at a caption of level 0 or 1."""
+    true: Mean | None
+    """Fraction of a path's captions that are true of the image; None if that is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RadialScores:
     """Scores by HierarCaps' own protocol, see `score_radial_protocol`."""
 
@@ -220,6 +232,40 @@ def score_ends(visited: Tensor, roots: Tensor, uncertainty: Tensor, truth: Capti
         at_root=_count(ends == roots),
         num_distinct=len(ends.unique()),
     )
+
+
+def score_paths(visited: Tensor, levels: Tensor, truth: CaptionTruth | None = None) -> PathScores:
+    """Measure whether traversals lead from the specific to the general, and how many of their captions are true.
+
+    A caption's generality is its true log-ambiguity, or minus its level where that is unknown.
+
+    Args:
+        visited: Captions that each image's traversal visits, int64 (N, S); repeats count once.
+        levels: Level of each caption, int64 (M,), 0 for the most general.
+        truth: What is known of the captions and the images; None: nothing.
+
+    Returns:
+        The scores.
+    """
+    generality = -levels.double()
+    if truth is not None and truth.log_ambiguity is not None:
+        generality = truth.log_ambiguity
+    along = generality[visited]
+    never_falls = (along.diff(dim=1) >= 0).all(1)
+    return PathScores(
+        rises=_count(never_falls & (along[:, -1] > along[:, 0])),
+        ends_general=_count(levels[visited[:, -1]] <= MAX_GENERAL_LEVEL),
+        true=None if truth is None else Mean.from_values(_true_fractions(visited, truth)),
+    )
+
+
+def _true_fractions(visited: Tensor, truth: CaptionTruth) -> Tensor:
+    """Fraction of the different captions (N, S) of each path that are true of its image, float64 (N,)."""
+    fractions = []
+    for row, path in enumerate(visited.tolist()):
+        captions = set(path)
+        fractions.append(sum(truth.is_true(row, caption) for caption in captions) / len(captions))
+    return torch.tensor(fractions, dtype=torch.float64)
 
 
 def get_caption_levels(chains: Tensor, num_captions: int) -> Tensor:

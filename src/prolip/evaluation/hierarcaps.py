@@ -30,7 +30,7 @@ from prolip.evaluation.order_controls import (
     OrderControls,
     correlate_ambiguity,
 )
-from prolip.evaluation.result import Proportion, Result, get_value
+from prolip.evaluation.result import Mean, Proportion, Result, get_value
 from prolip.evaluation.scored_chains import ScoredChains, find_image_rows
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
@@ -84,6 +84,8 @@ class RootTraversal:
     """Scores of the one caption at the root."""
     ends: scores.EndScores | None = None
     """Whether paths end at captions that are true and general; None if it is unknown which captions are true."""
+    paths: scores.PathScores | None = None
+    """Whether paths lead from the specific to the general; None: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +258,7 @@ def evaluate_traversal(
         settings += [(root, query) for root in get_args(Root) if root != "null" for query in get_args(RootOf)]
     if not bool(torch.isfinite(null.log_var).all()):  # "" as a point contains nothing
         settings = [setting for setting in settings if not setting[0].startswith("general-containment")]
+    levels = scores.get_caption_levels(chains, len(captions))
     start = find_nearest(images, captions, 1, metric=config.rank_by)[1][:, 0]
     queries: dict[RootOf, Gaussian] = {"image": images, "caption": captions[start]}
     # "inclusion" and "inclusion+null" look for the same caption: find it once
@@ -278,6 +281,7 @@ def evaluate_traversal(
                 ends=None
                 if truth is None
                 else scores.score_ends(traversals.visited, traversals.roots, captions.uncertainty, truth),
+                paths=scores.score_paths(traversals.visited, levels, truth),
             )
         )
     return tuple(rows)
@@ -315,14 +319,22 @@ def _traversal_table(result: HierarCapsResult) -> Table:
     radial = result.radial
     steps = "" if radial is None else f" of {radial.steps} steps"
     title = f"HierarCaps: traversal{steps}, in percent"
-    headings = ("precision", "recall", "any recall", "root recall", "ends true and general")
+    has_truth = any(row.ends is not None for row in result.traversal or ())
+    headings = ["precision", "recall", "any recall", "root recall", "rises", "ends general"]
+    headings += ["captions true", "ends true and general"] if has_truth else []
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result.num_bad))
     for row in result.traversal or ():
         visited = row.visited
         numbers = (visited.precision, visited.recall, visited.any_recall, row.at_root.recall)
-        ends = None if row.ends is None else row.ends.true_and_general.value
-        percents = (format_percent(number.value) for number in numbers)
-        table.add_row(row.root, row.root_of or "", *percents, format_percent(ends))
+        percents = [format_percent(number.value) for number in numbers]
+        paths, ends = row.paths, row.ends
+        along: list[Proportion | Mean | None] = (
+            [None, None] if paths is None else [paths.rises, paths.ends_general]
+        )
+        if has_truth:
+            along += [None if paths is None else paths.true, None if ends is None else ends.true_and_general]
+        percents += [format_percent(get_value(number)) for number in along]
+        table.add_row(row.root, row.root_of or "", *percents)
     if radial is not None:
         precision, recall = (format_percent(number.value) for number in (radial.precision, radial.recall))
         table.add_row("HierarCaps' protocol", "", precision, recall)

@@ -49,6 +49,32 @@ def log_perplexity(
     Raises:
         ValueError: Shapes or values are wrong, or no item remains for a query.
     """
+    return sum_softmax(queries, pool, logits, k=k, exclude=exclude).entropy.clamp_min(0.0)
+
+
+def sum_softmax(
+    queries: Gaussian,
+    pool: Gaussian | Iterable[MeanTrace],
+    logits: float | LogitParameters,
+    *,
+    k: float = 1.0,
+    exclude: Tensor | None = None,
+) -> RunningEntropy:
+    """Read the pool of `log_perplexity` once, and sum up the softmax of each query.
+
+    Args:
+        queries: As for `log_perplexity`.
+        pool: As for `log_perplexity`.
+        logits: As for `log_perplexity`.
+        k: As for `log_perplexity`.
+        exclude: As for `log_perplexity`.
+
+    Returns:
+        The entropies, and the logarithms of the sums of exp(logit).
+
+    Raises:
+        ValueError: As `log_perplexity`.
+    """
     _check_queries(queries, logits, k, exclude)
     parts = [_to_mean_trace(pool)] if isinstance(pool, Gaussian) else pool
     asked = queries.mean_trace()
@@ -69,7 +95,7 @@ def log_perplexity(
         raise ValueError(f"exclude must be rows of a pool of {first}, or -1, not {int(exclude.max())}")
     if bool(running.log_sum.isneginf().any()) or not first:
         raise ValueError(f"the pool has {first} items; at least one must remain for every query")
-    return running.entropy.clamp_min(0.0)
+    return running
 
 
 def compute_logits(queries: MeanTrace, items: MeanTrace, logits: float | LogitParameters) -> Tensor:

@@ -1,4 +1,4 @@
-"""The model folder (config.json, model.safetensors, tokenizer.json): writing, reading, checks."""
+"""The model folder (config.json, model.safetensors, tokenizer.json, words.txt): writing, reading, checks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from prolip.files import atomic_write, read_json, write_json
 from prolip.model.config import ModelConfig
 from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.words import WORDS_FILE, read_words, write_words
 
 FORMAT, VERSION = "prolip", 2
 WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -32,16 +33,18 @@ class ModelContents:
         tensors: The state dict.
         tokenizer: None if the model has none.
         origin: Where the weights came from, if they were converted.
+        training_words: Words of the captions that the model was trained on; None: unknown.
     """
 
     config: ModelConfig
     tensors: Mapping[str, Tensor]
     tokenizer: Tokenizer | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
+    training_words: frozenset[str] | None = None
 
 
 def write_model_folder(folder: Path, contents: ModelContents) -> Path:
-    """Write config.json, model.safetensors and, if there is a tokenizer, tokenizer.json.
+    """Write config.json, model.safetensors and, if the model has them, tokenizer.json and words.txt.
 
     The weights are written first and config.json last: a folder without config.json was never finished.
 
@@ -66,6 +69,7 @@ def write_model_folder(folder: Path, contents: ModelContents) -> Path:
     else:
         # an older model's tokenizer.json would otherwise be loaded with this model
         (folder / TOKENIZER_FILE).unlink(missing_ok=True)
+    write_words(folder / WORDS_FILE, contents.training_words)
     write_json(
         folder / CONFIG_FILE, {**make_config_json(contents.config, contents.origin), "weights": digest}
     )
@@ -115,7 +119,8 @@ def read_model_folder(folder: Path) -> ModelContents:
     tokenizer = None
     if (folder / TOKENIZER_FILE).exists():
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE, config.text.tokenizer)
-    return ModelContents(config, tensors, tokenizer, dict(config_json.get("origin") or {}))
+    origin = dict(config_json.get("origin") or {})
+    return ModelContents(config, tensors, tokenizer, origin, read_words(folder / WORDS_FILE))
 
 
 def is_prolip_config(config_json: Mapping[str, Any]) -> bool:

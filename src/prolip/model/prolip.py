@@ -34,6 +34,7 @@ from prolip.model.text_tower import TextTower
 from prolip.model.transformer import Head, Transformer
 from prolip.preprocessing.images import ImageSource, preprocess
 from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.words import split_words
 
 
 class ProLIP(nn.Module):
@@ -49,6 +50,8 @@ class ProLIP(nn.Module):
         tokenizer: None if the model came without one.
         tokenizer_error: Why there is no tokenizer, where one was looked for.
         origin: Where the weights came from, if they were converted; saved in config.json for the export back.
+        training_words: Words of the captions that the model was trained on (`preprocessing.collect_words`); None:
+            unknown, as for models and frozen text encoders that were trained elsewhere.
     """
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -57,6 +60,7 @@ class ProLIP(nn.Module):
         self.config = config
         self.tokenizer: Tokenizer | None = None
         self.origin: dict[str, Any] = {}
+        self.training_words: frozenset[str] | None = None
         self.tokenizer_error = ""
         with torch.device("meta"):
             self.image = _make_image_tower(config)
@@ -135,6 +139,7 @@ class ProLIP(nn.Module):
         contents = read_model_folder(folder)
         model = cls.from_tensors(contents.config, contents.tensors, folder)
         model.origin = dict(contents.origin)
+        model.training_words = contents.training_words
         if contents.tokenizer is not None:
             model.set_tokenizer(contents.tokenizer)
         return model
@@ -183,6 +188,30 @@ class ProLIP(nn.Module):
         from prolip.weights.load import set_encoders  # a layer above: see DEFERRED in tests/test_layers.py
 
         return set_encoders(self, image, text)
+
+    def find_unknown_words(self, text: str) -> list[str]:
+        """Find the words of a text that the tokenizer can't encode, or that never occurred in training.
+
+        Args:
+            text: A text, such as a query.
+
+        Returns:
+            Each word once, in lower case and in the order of the text. Empty too if what the model met is unknown.
+        """
+        if self.tokenizer is None:
+            return []
+        words = split_words(text, self.tokenizer.config.cleaning)
+        unencoded = {
+            word
+            for part in self.tokenizer.find_unknown(text)
+            for word in split_words(part, self.tokenizer.config.cleaning)
+        }
+        known = self.training_words
+        return [
+            word
+            for word in dict.fromkeys(words)
+            if word in unencoded or (known is not None and word not in known)
+        ]
 
     def init_weights(self, generator: torch.Generator) -> ProLIP:
         """Draw new weights on the CPU; they replace the weights that the model has.
@@ -449,7 +478,7 @@ class ProLIP(nn.Module):
         return self.logit_scale.dtype
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write config.json, model.safetensors and tokenizer.json, each atomically, as `from_pretrained` reads them.
+        """Write the model's files (docs/models.md), each atomically, as `from_pretrained` reads them.
 
         Args:
             folder: Created if need be.
@@ -468,7 +497,9 @@ class ProLIP(nn.Module):
                 'Merge what was added (torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), '
                 "or save it elsewhere"
             )
-        contents = ModelContents(self.config, self.state_dict(), self.tokenizer, self.origin)
+        contents = ModelContents(
+            self.config, self.state_dict(), self.tokenizer, self.origin, self.training_words
+        )
         return write_model_folder(Path(folder), contents)
 
     def push_to_hub(

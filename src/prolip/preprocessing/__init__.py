@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from prolip.preprocessing.tokenizer_builders import read_clip_merges as read_clip_merges
     from prolip.preprocessing.tokenizer_builders import train_bpe as train_bpe
     from prolip.preprocessing.tokenizer_builders import train_word_level as train_word_level
+    from prolip.preprocessing.words import collect_words as collect_words
 else:
     from prolip.lazy import export_lazily
 
@@ -54,5 +55,6 @@ else:
                 "train_bpe",
                 "train_word_level",
             ],
+            "words": ["collect_words"],
         },
     )

@@ -178,6 +178,26 @@ class Tokenizer:
             raise self._make_vocabulary_error(torch.tensor([row]), [text])
         return row
 
+    def find_unknown(self, text: str) -> list[str]:
+        """Find the words of a text for which, or for a part of which, the vocabulary has only its unknown token.
+
+        Args:
+            text: A caption, not cleaned.
+
+        Returns:
+            The words as the cleaned text has them, in its order; empty for vocabularies that spell any text.
+        """
+        token = getattr(self._backend.model, "unk_token", None)
+        unknown_id = None if token is None else self._backend.token_to_id(token)
+        cleaned = clean_text(text, self.config.cleaning)
+        encoding = self._backend.encode(cleaned)
+        spans = [
+            span
+            for token_id, span in zip(encoding.ids, encoding.offsets, strict=True)
+            if token_id == unknown_id
+        ]
+        return [_extend_to_word(cleaned, *span) for span in spans]
+
     def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Join B rows of ids to a batch.
 
@@ -251,6 +271,15 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.config})"
+
+
+def _extend_to_word(text: str, start: int, end: int) -> str:
+    """The characters from `start` to `end`, and the letters and digits of the same word around them."""
+    while start > 0 and text[start - 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end].isalnum():
+        end += 1
+    return text[start:end].strip()
 
 
 MASK_TOKENS = ("[MASK]", "<mask>", "<extra_id_99>")

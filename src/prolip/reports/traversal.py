@@ -122,7 +122,7 @@ def _make_card(name: str, path: CaptionPath) -> _Card:
     if (num_hidden := len(steps) - MAX_STEPS) > 0:
         half = MAX_STEPS // 2
         steps[half:-half] = [_Line(caption_lines=[f"… {num_hidden} more …"])]
-    root = f"root: {EMPTY_CAPTION if path.root is None else path.root.caption}"
+    root = f"{path.root_label}: {EMPTY_CAPTION if path.root is None else path.root.caption}"
     uncertainty = None if path.root is None else path.root.uncertainty
     root_lines = wrap_text(root, int(width / BOLD_CHARACTER), 2)
     steps.append(_Line(caption_lines=root_lines, uncertainty=uncertainty))
@@ -148,7 +148,7 @@ def _format_uncertainty(uncertainty: float) -> str:
 
 def _format_title(num_images: int) -> str:
     """Title of the sheet; it says how many are drawn if there are more than `MAX_IMAGES` images."""
-    title = "From the nearest caption (top) towards the root (bottom)"
+    title = "From the nearest caption (top) towards the root or anchor (bottom)"
     return f"{title}, first {MAX_IMAGES} of {num_images} images" if num_images > MAX_IMAGES else title
 
 

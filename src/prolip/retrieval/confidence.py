@@ -3,6 +3,12 @@
 How many items fit is the perplexity of the query over them (retrieval/perplexity.py). It needs the logits of an image
 and a text; where texts search texts, or images images, the number of equally good results stands in for it.
 
+These numbers compare items with each other, so they say little of a query that the model doesn't know, or that no item
+fits. Two signs of that are looked for, and then claims are withheld: words that never occurred in training, and a low
+relative match. A likelihood model's exp(logit) is the density of the item given the query over its density overall, so
+that its mean over items like those of training is 1, for any query. For "" it is 1 of every item. Relative match is
+that mean over that of "", and close to 0 if what the query describes is not among the items.
+
 A query is a Gaussian N(mu, Sigma), not a point. For a draw x of it, the distance to an item with mean m and trace t is
 |x - m|^2 + t, and the difference of two such distances is linear in x. So it is normal, with the mean CSD_r - CSD_1
 and the variance 4 sum_d sigma_d^2 (m_r - m_1)_d^2, and the probability that item r is nearer than the first is known
@@ -28,6 +34,8 @@ EQUALLY_GOOD = 1 / 3
 """An item is as good as the first if it is nearer for at least this fraction of the draws of the query."""
 GENERAL_COUNT = 10
 """From this many fitting items on, or equally good ones, the query counts as general."""
+LOW_MATCH = 0.1
+"""A relative match below this counts as low (docs/search.md has the choice)."""
 COMPARED = 100
 """How many nearest items should be compared with the first."""
 COPY_TOLERANCE = 1e-5
@@ -53,6 +61,9 @@ class SearchConfidence:
         compared: Number of nearest items that were compared with the first.
         fitting: How many of the searched items fit the query; None: there are none, or query and items have the same
             modality.
+        unknown_words: Words of the query that the model never met in training (`ProLIP.find_unknown_words`).
+        relative_match: How well the searched items match the query, as a multiple of how well they match ""; None: the
+            model is not of likelihood, or query and items have the same modality.
     """
 
     query_modality: Modality
@@ -63,6 +74,18 @@ class SearchConfidence:
     copies: int
     compared: int
     fitting: PerplexityEstimate | None = None
+    unknown_words: tuple[str, ...] = ()
+    relative_match: float | None = None
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the items match the query much less well than ""."""
+        return self.relative_match is not None and self.relative_match < LOW_MATCH
+
+    @property
+    def is_qualified(self) -> bool:
+        """Whether claims that compare items or queries with each other are withheld or qualified."""
+        return self.is_low or bool(self.unknown_words)
 
     @property
     def is_general(self) -> bool:
@@ -71,13 +94,14 @@ class SearchConfidence:
 
     def describe(self) -> list[str]:
         """Describe the confidence for a user, one sentence per line."""
-        lines = []
+        lines = self._describe_doubts()
         if self.match is not None:
-            lines.append(f"match probability of the first result: {self.match:.1%}")
+            match = "below 0.1%" if self.match < 0.0005 else f"{self.match:.1%}"
+            lines.append(f"match probability of the first result: {match}")
         if self.uncertainty is not None:
             comparison = (
                 ""
-                if self.uncertainty_quantile is None
+                if self.uncertainty_quantile is None or self.is_qualified
                 else f", higher than that of {100 * self.uncertainty_quantile:.1f} % of the {self.query_modality}s in "
                 "the database"
             )
@@ -86,8 +110,23 @@ class SearchConfidence:
             others = "1 other result is" if self.copies == 1 else f"{self.copies} other results are"
             lines.append(f"{others} identical to the nearest")
         if self.fitting is not None:
-            return [*lines, self._describe_fitting(self.fitting)]
-        return lines + self._describe_others()
+            return lines if self.is_low else [*lines, self._describe_fitting(self.fitting)]
+        return lines if self.is_qualified else lines + self._describe_others()
+
+    def _describe_doubts(self) -> list[str]:
+        """Say which words the model never met, and whether no item matches: up to two sentences."""
+        lines = []
+        if self.unknown_words:
+            words = ", ".join(f'"{word}"' for word in self.unknown_words)
+            it = "it" if len(self.unknown_words) == 1 else "them"
+            lines.append(f"the model never met {words} in training: no result shows that it understands {it}")
+        if self.is_low:
+            items = "images" if self.query_modality == "text" else "texts"
+            lines.append(
+                f"probably none of the {items} matches: together they match the query {self.relative_match:.2g} times "
+                'as well as they match the empty text ""'
+            )
+        return lines
 
     def _describe_fitting(self, fitting: PerplexityEstimate) -> str:
         """Describe how many items fit: a sentence."""
@@ -98,9 +137,22 @@ class SearchConfidence:
         target = (
             f"{'image' if self.query_modality == 'text' else 'text'}{'' if fitting.num_items == 1 else 's'}"
         )
-        advice = "; a more specific query narrows them down" if self.is_general else ""
+        if self._fits_all_though_specific(fitting):
+            return (
+                f"no {target.removesuffix('s')} stands out: about {count}{interval} of {fitting.num_items:,} {target} "
+                f"fit the query, though it is less uncertain than most {self.query_modality}s in the database"
+            )
+        is_known = not self.unknown_words
+        advice = "; a more specific query narrows them down" if self.is_general and is_known else ""
         verb = "fits" if count == "1" else "fit"
-        return f"about {count}{interval} of {fitting.num_items:,} {target} {verb} the query{advice}"
+        query = "the query" if is_known else "what the model knows of the query"
+        return f"about {count}{interval} of {fitting.num_items:,} {target} {verb} {query}{advice}"
+
+    def _fits_all_though_specific(self, fitting: PerplexityEstimate) -> bool:
+        """Whether a specific query fits most items: rather it describes none of them than all."""
+        quantile = self.uncertainty_quantile
+        is_specific = quantile is not None and quantile < 0.5 and not self.unknown_words
+        return is_specific and self.is_general and fitting.value > 0.5 * fitting.num_items
 
     def _describe_others(self) -> list[str]:
         """Describe how the nearest result, with its copies, compares with the others: a sentence, or none."""

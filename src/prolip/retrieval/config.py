@@ -105,7 +105,8 @@ class TraverseConfig:
     root: Root | None = None
     """End of the path: the embedding of "", the caption that includes the image most (by log inclusion or by
     containment), the most uncertain caption that matches (or contains) the image as well as "" does, or the mean of ""
-    and that caption. inclusion+null: the paper's. None: inclusion+null, or null for a model without uncertainty."""
+    and that caption. inclusion+null: the paper's. None: general-match for a likelihood model, inclusion+null for other
+    models with uncertainty, null for models without."""
     root_of: RootOf = "image"
     """Root of the image, or of the caption nearest to it."""
     rank_by: SimilarityMetric = "csd"

@@ -19,7 +19,7 @@ from prolip.embeddings.schema import column_to_tensor, read_mean_traces
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.match import LogitParameters
-from prolip.measures.perplexity import compute_logits, estimate_entropy, log_perplexity
+from prolip.measures.perplexity import compute_logits, estimate_entropy, log_perplexity, sum_softmax
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.database import Database, has_database, open_database
 from prolip.retrieval.index.exact import split_by_query
@@ -51,6 +51,7 @@ class PerplexityEstimate:
             exact.
         num_items: Number of items that were searched.
         is_exact: Whether every item was compared.
+        log_mean: ln of the mean of exp(logit) over the items; None: not computed.
     """
 
     value: float
@@ -58,6 +59,7 @@ class PerplexityEstimate:
     high: float
     num_items: int
     is_exact: bool
+    log_mean: float | None = None
 
 
 def perplexity(
@@ -141,10 +143,14 @@ def estimate_perplexity(
         return []
     parameters = database.header.logit_parameters
     if effort is None or num_items <= NEAREST + SAMPLED:
-        values = log_perplexity(queries, _iter_database(database, condition), parameters).exp().tolist()
+        sums = sum_softmax(queries, _iter_database(database, condition), parameters)
+        values = sums.entropy.clamp_min(0.0).exp().tolist()
+        log_means = (sums.log_sum - math.log(num_items)).tolist()
         return [
-            PerplexityEstimate(value=value, low=value, high=value, num_items=num_items, is_exact=True)
-            for value in values
+            PerplexityEstimate(
+                value=value, low=value, high=value, num_items=num_items, is_exact=True, log_mean=log_mean
+            )
+            for value, log_mean in zip(values, log_means, strict=True)
         ]
     vectors = make_query_vectors(queries.mean.float().numpy())
     # what the index finds needs no refining: any items may be the exact ones, and refining reads many times as many
@@ -168,11 +174,19 @@ def _estimate(
         compute_logits(asked, _read_items(rows, query.dim), parameters)
         for rows in (nearest, drawn.filter(is_other))
     )
-    entropy, error = estimate_entropy(exact[0], sampled[0], num_items - len(nearest))
+    num_others = num_items - len(nearest)
+    entropy, error = estimate_entropy(exact[0], sampled[0], num_others)
+    log_sum = exact[0].logsumexp(0)
+    if len(sampled[0]):
+        log_weight = math.log(num_others / len(sampled[0]))
+        log_sum = torch.logaddexp(log_sum, sampled[0].logsumexp(0) + log_weight)
     low, value, high = (
         min(max(math.exp(entropy + z * error), 1.0), num_items) for z in (-INTERVAL, 0.0, INTERVAL)
     )
-    return PerplexityEstimate(value=value, low=low, high=high, num_items=num_items, is_exact=False)
+    log_mean = float(log_sum) - math.log(num_items)
+    return PerplexityEstimate(
+        value=value, low=low, high=high, num_items=num_items, is_exact=False, log_mean=log_mean
+    )
 
 
 def _open_pool(pool: object) -> EmbeddingDataset | Database:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,13 +19,17 @@ from prolip.embeddings.identity import model_identity
 from prolip.files import replace_nonfinite
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_confidence
+from prolip.retrieval.confidence import (
+    COMPARED,
+    SearchConfidence,
+    compute_confidence,
+)
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database, open_database
 from prolip.retrieval.match_messages import describe_match
 from prolip.retrieval.match_probability import OTHER
-from prolip.retrieval.perplexity import estimate_perplexity
+from prolip.retrieval.perplexity import PerplexityEstimate, estimate_perplexity
 from prolip.retrieval.query import choose_rank_by, get_default_modality, search_gaussians
 from prolip.weights.load import load
 
@@ -99,10 +105,11 @@ def search(
     model = load_database_model(opened, config.model, config.device)
     z = model.embed_texts(query) if isinstance(query, str) else model.embed_images(query)
     name = "image" if isinstance(query, Image.Image) else str(query)
-    null = model.embed_texts("") if config.only_included else None
+    unknown_words = model.find_unknown_words(query) if isinstance(query, str) else ()
     return search_with_confidence(
-        opened, name, z, "text" if isinstance(query, str) else "image", config, null=null
-    )
+        opened, name, z, "text" if isinstance(query, str) else "image", config,
+        null=model.embed_texts(""), unknown_words=unknown_words,
+    )  # fmt: skip
 
 
 def _check_query(query: object) -> None:
@@ -163,6 +170,7 @@ def search_with_confidence(
     config: SearchConfig | None = None,
     *,
     null: Gaussian | None = None,
+    unknown_words: Sequence[str] = (),
 ) -> SearchResponse:
     """Search for one query, and compute how sure the search is.
 
@@ -172,7 +180,9 @@ def search_with_confidence(
         query: (1, D).
         query_modality: image or text.
         config: As for `search_gaussians`; without a modality images are searched if there are any, else texts.
-        null: As for `search_gaussians`.
+        null: (1, D), the embedding of "". With it, a query that nothing matches is recognized; `config.only_included`
+            needs it.
+        unknown_words: What `model.find_unknown_words` returned for a text.
 
     Returns:
         The hits and the confidence.
@@ -207,19 +217,57 @@ def search_with_confidence(
         only_included=False,
     )
     (nearest,) = search_gaussians(database, query, nearest_config)
-    if config == replace(nearest_config, k=config.k) and null is None:  # one search serves both
+    if config == replace(nearest_config, k=config.k):  # one search serves both
         hits = nearest.head(config.k)
     else:
-        (hits,) = search_gaussians(database, query, config, null=null)
-    fitting = estimate_perplexity(database, query, config) if is_cross_modal else []
+        (hits,) = search_gaussians(database, query, config, null=null if config.only_included else None)
+    fitting = _estimate_fitting(database, query, query_modality, config, null) if is_cross_modal else None
     confidence = compute_confidence(
-        database, query[0], nearest, query_modality, fitting[0] if fitting else None
+        database, query[0], nearest, query_modality, None if fitting is None else fitting.items
+    )
+    confidence = replace(
+        confidence,
+        unknown_words=tuple(unknown_words),
+        relative_match=None if fitting is None else fitting.relative_match,
     )
     if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
         confidence = replace(confidence, match=float(hits.match[0]) if len(hits) else None)
     messages = describe_match(hits, modality, config) if is_cross_modal else []
     return SearchResponse(name, query_modality, modality, hits, confidence, tuple(messages))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fitting:
+    """How many items fit a query, and how well they match it; see `SearchConfidence`."""
+
+    items: PerplexityEstimate
+    relative_match: float | None
+
+
+def _estimate_fitting(
+    database: Database, query: Gaussian, query_modality: Modality, config: SearchConfig, null: Gaussian | None
+) -> _Fitting | None:
+    """How many items of the other modality fit a query (1, D); None if no item passes the filters.
+
+    The items are compared with a query and, if the query is a text, with "" (`null`); else "" is one more text for the
+    image. Only of likelihood models exp(logit) is the ratio of densities that a relative match needs.
+    """
+    parameters = database.header.logit_parameters
+    if null is None or parameters.gamma is None:
+        estimates = estimate_perplexity(database, query, config)
+        return _Fitting(items=estimates[0], relative_match=None) if estimates else None
+    queries = Gaussian.cat([query, null]) if query_modality == "text" else query
+    estimates = estimate_perplexity(database, queries, config)
+    if not estimates:
+        return None
+    reference = (
+        estimates[1].log_mean if query_modality == "text" else float(parameters.logits(query, null)[0])
+    )
+    log_mean = estimates[0].log_mean
+    assert log_mean is not None
+    assert reference is not None
+    return _Fitting(items=estimates[0], relative_match=math.exp(min(log_mean - reference, 700.0)))
 
 
 def show(response: SearchResponse) -> None:

@@ -21,6 +21,7 @@ from prolip.model.config import ModelConfig
 from prolip.model.folder import TOKENIZER_FILE
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.words import WORDS_FILE, read_words
 from prolip.training.config import TrainConfig
 from prolip.training.environment import describe_environment
 from prolip.weights.load import RUN_MODEL_FOLDER
@@ -150,6 +151,7 @@ def read_empty_model(folder: Path) -> ProLIP:
     model.origin = run_json["origin"]
     if (folder / TOKENIZER_FILE).is_file():
         model.set_tokenizer(Tokenizer.from_file(folder / TOKENIZER_FILE, model.config.text.tokenizer))
+    model.training_words = read_words(folder / WORDS_FILE)
     return model.to_empty(device="cpu")
 
 

@@ -152,7 +152,7 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
         in the unit of the model's logits.
     """
     model = ProLIP(module.model.config, module.model.tokenizer)
-    model.origin = module.model.origin
+    model.origin, model.training_words = module.model.origin, module.model.training_words
     weights = {
         name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
     }

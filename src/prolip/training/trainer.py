@@ -57,6 +57,7 @@ from prolip.training.rank_sync import (
 from prolip.training.state import TrainState, export_model
 from prolip.training.step import StepOutput, TrainModule, compute_gradients
 from prolip.training.width_stopping import make_width_stopper
+from prolip.training.word_record import WordRecorder
 
 log = logging.getLogger("prolip.training")
 
@@ -144,6 +145,7 @@ class Trainer:
         self.evaluator = None if held_out is None else HeldOutEvaluator(model, held_out)
         self.width_stopper = make_width_stopper(config, self.module)
         self.monitor = NonFiniteMonitor(config.nonfinite)
+        self.words = WordRecorder(model, is_pretrained=config.model.pretrained is not None)
         self._saved_step = -1
 
     def setup(self) -> None:
@@ -175,6 +177,7 @@ class Trainer:
         last = broadcast_from_rank_zero(self._find_checkpoint)
         if last is not None:
             self.state.load(last)
+            self.words.restore(self.folder)
             self.monitor.skipped_steps, self._saved_step = self.state.skipped_steps, self.state.step
 
     def _find_checkpoint(self) -> Path | None:
@@ -227,12 +230,14 @@ class Trainer:
                     display.print_at_end(f"stopped at step {state.step:,}; to continue: {command}")
                     return
                 self._announce_stage(display, is_first_step=state.step == first_step)
+                self.words.add(batch)
                 record, output = self._step(batch)
                 state.step += 1
                 logger.log_step(state.step, record, output)
                 if self._is_time_to_save(logger.timer):
                     self._save_checkpoint(logger)
             self.checkpointer.wait()
+            self.words.gather()
             export_model(self.module, state.ema, model)
             self._save_checkpoint(logger)
             self.checkpointer.wait()
@@ -351,6 +356,7 @@ class Trainer:
             return
         logger.check_nonfinite(self.state.step)
         self.state.skipped_steps = self.monitor.skipped_steps
+        self.words.save(self.folder)
         self.checkpointer.save(self.state.checkpoint_content(), logger.sync)
         self._saved_step = self.state.step
         logger.timer.mark_save()
@@ -372,6 +378,7 @@ class Trainer:
         values = broadcast_from_rank_zero(lambda: compute_metrics(embedded) | width_metrics)
         if self._update_best(values):
             self.checkpointer.wait()
+            self.words.gather()
             export_model(self.module, ema, self.folder / run_folder.BEST)
         return values
 

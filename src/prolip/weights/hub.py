@@ -12,6 +12,7 @@ from huggingface_hub import errors as hub
 from prolip.model.config import ImageConfig, ModelConfig
 from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.words import WORDS_FILE
 from prolip.weights.formats.files import CONFIG_AND_WEIGHTS, PREPROCESSING_FILES, describe_expected_files
 
 TOKENIZER_FILES = (
@@ -76,7 +77,7 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         for name in weights:
             path = _download(repo_id, name, revision)
             if path is not None:
-                for extra in (*TOKENIZER_FILES, *PREPROCESSING_FILES):
+                for extra in (*TOKENIZER_FILES, *PREPROCESSING_FILES, WORDS_FILE):
                     _download(repo_id, extra, revision)
                 return path.parent
     raise ValueError(

@@ -1,11 +1,13 @@
 """Tests of traversal with a model: captions from files, embeddings and databases."""
 
+import itertools
 import shutil
 
 import pytest
 import torch
 from PIL import Image
 
+from prolip import scenes
 from prolip.embeddings.embed import embed
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
@@ -24,6 +26,7 @@ from prolip.retrieval.traversal.api import (
 from prolip.retrieval.traversal.candidates import CandidateSearch
 from prolip.retrieval.traversal.exact import ExactSearch
 from prolip.retrieval.traversal.traverse import Traversals, traverse
+from prolip.weights.load import load
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "two yellow stars", "a thing", "a blue star"]
 
@@ -95,6 +98,70 @@ def test_caption_path_note():
     assert "mean of" not in rising.note
     assert "falls" in falling.note
     assert "mean of" in falling.note
+
+
+def test_root_label_is_root_only_for_a_general_caption_that_counts_as_true():
+    steps = (CaptionStep("a cat", 0.1, 0.5), CaptionStep("an animal", 0.2, 0.4))
+    for kind, root, is_true, expected in (
+        ("null", None, None, "root"),
+        ("inclusion+null", steps[1], None, "anchor"),
+        ("containment", steps[1], None, "anchor"),
+        ("general-match", steps[1], True, "root"),
+        ("general-match", steps[1], False, "anchor"),
+        ("general-containment+null", CaptionStep("a tabby", 0.05, 0.4), True, "anchor"),
+    ):
+        path = CaptionPath(steps, root, kind, 0.05, is_true)
+        assert path.root_label == expected
+        assert root is None or f"{expected}: " in path.note
+
+
+def test_default_root_is_general_for_likelihood_models_alone(nano, images):
+    likelihood = load("scenes-tiny")
+    assert {path.root_kind for path in traverse_images(nano, images, CAPTIONS)} == {"inclusion+null"}
+    found = traverse_images(likelihood, images, CAPTIONS)
+    assert {path.root_kind for path in found} == {"general-match"}
+    assert found == traverse_images(likelihood, images, CAPTIONS, root="general-match")
+
+
+def test_root_counts_as_true_where_it_matches_as_well_as_null(images):
+    model = load("scenes-tiny")
+    z, null = model.embed_images(images), model.embed_texts("")
+    for captions in (CAPTIONS, ["a small green square at the top left", "two large yellow stars"]):
+        for root_of in ("image", "caption"):
+            for row, path in enumerate(
+                traverse_images(model, images, captions, root="general-match", root_of=root_of)
+            ):
+                query = z[row] if root_of == "image" else model.embed_texts(path.steps[0].caption)[0]
+                match = model.match_probability(query[None], model.embed_texts(path.root.caption))
+                assert path.root_is_true == bool(match >= model.match_probability(query[None], null) - 1e-6)
+    assert not path.root_is_true or path.root.caption == path.steps[0].caption
+
+
+def test_default_paths_of_scenes_rise_stay_true_and_end_general():
+    drawn = [scenes.SIMPLE.draw_scene(80_005, index) for index in range(60)]
+    chains = [
+        scenes.make_caption_chain(scene, scenes.RandomDraws(80_005, index, 7), scenes.SIMPLE)
+        for index, scene in enumerate(drawn)
+    ]
+    captions = {caption.text: caption for chain in chains for caption in chain}
+    pictures, falls, true, ends_general = [scenes.render(scene, 48) for scene in drawn], {}, {}, {}
+    for root in (None, "inclusion+null"):
+        paths = traverse_images("scenes-tiny", pictures, list(captions), root=root)
+        taken = [[captions[step.caption] for step in path.steps] for path in paths]
+        along = [[scenes.log_ambiguity(caption.meaning, scenes.SIMPLE) for caption in path] for path in taken]
+        assert root is not None or all(values[-1] > values[0] for values in along)
+        falls[root] = [one - other for values in along for one, other in itertools.pairwise(values)]
+        true[root] = [
+            scenes.is_true(caption.meaning, scene)
+            for path, scene in zip(taken, drawn, strict=True)
+            for caption in path
+        ]
+        ends_general[root] = sum(path[-1].level <= 1 for path in taken) / 60
+    assert max(falls[None]) < 0.1, "only between captions of nearly the same ambiguity"
+    assert sum(fall > 0 for fall in falls[None]) < 0.05 * len(falls[None])
+    assert sum(true[None]) / len(true[None]) > 0.95
+    assert ends_general[None] == 1
+    assert ends_general["inclusion+null"] < 0.3, "the paper's root ends at specific captions"
 
 
 @pytest.fixture(scope="module")

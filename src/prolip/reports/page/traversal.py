@@ -37,8 +37,9 @@ def build_section(traversals: Sequence[ImageTraversal], chains: HierarCapsResult
         for number, traversal in enumerate(traversals, start=1)
     )
     intro = (
-        "A path starts at the caption nearest to the image and leads to its root, the most general caption. Bars show "
-        "the uncertainty of each caption, on one scale for all images."
+        "A path starts at the caption nearest to the image and leads to its root, the most general caption that "
+        "matches it, or to an anchor, a caption that includes the image and need not be general. Bars show the "
+        "uncertainty of each caption, on one scale for all images."
     )
     if any(traversal.is_true for traversal in traversals):
         intro += " ✓ and ✗ mark captions that are true and false of the image."
@@ -120,7 +121,7 @@ def _build_card(number: int, traversal: ImageTraversal, max_uncertainty: float) 
         title=f"Image {number}{uncertainty}",
         image=embed_image(traversal.image, f"image {number}: {path.steps[0].caption}"),
         lines=tuple(lines),
-        note=f"Root: {root}{thinned}",
+        note=f"{path.root_label.capitalize()}: {root}{thinned}",
     )
 
 

@@ -33,6 +33,7 @@ from prolip.retrieval.traversal.captions import (
     EmbeddedCaptions,
 )
 from prolip.retrieval.traversal.exact import ExactSearch
+from prolip.retrieval.traversal.most_general import PairScore, get_truth_score
 from prolip.retrieval.traversal.traverse import CaptionSearch, Traversals, traverse
 from prolip.weights.load import load
 
@@ -59,28 +60,55 @@ class CaptionPath:
 
     Attributes:
         steps: Captions from the nearest one towards the root.
-        root: The caption of the root, of the image or of its nearest caption; None with the null root.
+        root: The caption that the root is made of, of the image or of its nearest caption; None with the null root.
         root_kind: Which root was sought.
         uncertainty: Trace of the image's covariance; None if the model has none.
+        root_is_true: Whether the caption of a general-... root counts as true; None for other roots.
     """
 
     steps: tuple[CaptionStep, ...]
     root: CaptionStep | None
     root_kind: Root
     uncertainty: float | None
+    root_is_true: bool | None = None
+
+    @property
+    def root_is_general(self) -> bool:
+        """Whether the root is "", or a caption that counts as true and is at least as uncertain as the nearest one."""
+        if self.root is None:
+            return True
+        nearest, root = self.steps[0].uncertainty, self.root.uncertainty
+        return bool(self.root_is_true) and nearest is not None and root is not None and root >= nearest
+
+    @property
+    def root_label(self) -> str:
+        """What the caption of the root is called: "root" if it is general; else "anchor", since it may be specific."""
+        return "root" if self.root_is_general else "anchor"
 
     @property
     def note(self) -> str:
         """What a reader should know about this path, in one line."""
         notes = ["similarity: of the image to the caption"]
+        if self.root is not None:
+            notes.append(f"{self.root_label}: {self._describe_root()}")
         if self.root_kind.endswith("+null"):
-            notes.append('the path leads to the mean of the root caption and of ""')
+            notes.append(f'the path leads to the mean of the {self.root_label} and of ""')
         uncertainties = [step.uncertainty for step in self.steps if step.uncertainty is not None]
         if uncertainties and uncertainties[-1] < uncertainties[0]:
             notes.append(
                 "uncertainty falls along this path: for this model the last caption is not more general"
             )
         return "; ".join(notes)
+
+    def _describe_root(self) -> str:
+        """Say which caption the root is made of."""
+        kind = self.root_kind.removesuffix("+null")
+        if kind in ("inclusion", "containment"):
+            return f"the caption with the largest {kind}, which need not be general"
+        verb = "matches" if kind == "general-match" else "contains"
+        if not self.root_is_true:
+            return f'no caption {verb} as well as "" does, and this one {verb} best'
+        return f'the most uncertain caption that {verb} as well as "" does'
 
 
 @takes_config(TraverseConfig)
@@ -113,7 +141,7 @@ def traverse_images(
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
-    root_kind: Root = config.root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    root_kind: Root = config.root or _choose_root(model, null)
     if isinstance(search, ExactSearch | CandidateSearch) and search.match is None:
         # a softmax has no match probability: then CSD decides, whose order PPCL's probability has
         has_probability = model.logit_bias is not None
@@ -122,7 +150,32 @@ def traverse_images(
         z, search, null, root=root_kind, root_of=config.root_of, rank_by=config.rank_by, steps=config.steps
     )
     traversals, rows = _read_captions(in_table, search.table)
-    return [_make_path(row, traversals, z, rows, config.rank_by, root_kind) for row in range(len(z))]
+    paths = [_make_path(row, traversals, z, rows, config.rank_by, root_kind) for row in range(len(z))]
+    if not root_kind.startswith("general-"):
+        return paths
+    z_captions, score = rows.to_gaussian(), get_truth_score(root_kind, getattr(search, "match", None))
+    queries = z if config.root_of == "image" else z_captions[traversals.start]
+    is_true = _count_as_true(queries, z_captions[traversals.roots], null, score)
+    return [replace(path, root_is_true=answer) for path, answer in zip(paths, is_true, strict=True)]
+
+
+def _choose_root(model: ProLIP, null: Gaussian) -> Root:
+    """The default root: the most general one for likelihood models, else the paper's; null without uncertainty.
+
+    Only the likelihood ties uncertainty to generality in every model (docs/traversal.md).
+    """
+    if not bool(null.uncertainty.any()):
+        return "null"
+    return "general-match" if model.logit_parameters.default_rank_by == "match" else "inclusion+null"
+
+
+def _count_as_true(queries: Gaussian, roots: Gaussian, null: Gaussian, score: PairScore) -> list[bool]:
+    """Whether each root (N, D) scores at least as high as "" (1, D) for its query (N, D), but for rounding."""
+    values = [
+        (score(queries[row][None], roots[row][None]), score(queries[row][None], null))
+        for row in range(len(queries))
+    ]
+    return [bool((value >= threshold) | value.isclose(threshold)) for value, threshold in values]
 
 
 def open_caption_search(path: str | Path, *, scan: bool = False) -> list[str] | CaptionSearch:
@@ -191,7 +244,7 @@ def show(name: str, path: CaptionPath) -> None:
     for index, step in enumerate(path.steps, start=1):
         table.add_row(str(index), *_format_step(step), end_section=index == len(path.steps))
     if path.root is not None:
-        table.add_row("root", *_format_step(path.root))
+        table.add_row(path.root_label, *_format_step(path.root))
     print_tables([table])
 
 
