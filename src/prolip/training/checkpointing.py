@@ -3,7 +3,7 @@
 checkpoints/step-000000100/ holds the files of torch.distributed.checkpoint (tensors in shards), a rank-00000.json per
 rank (its position in the data, its random state), and complete.json, written last, with a checksum of every file. The
 folder is written under a temporary name and renamed after all is on the disk: a folder with a final name is complete.
-torch's metadata is pickled, so a checkpoint is for the run that wrote it; what is shared is a model folder.
+torch's metadata is pickled; `CheckpointReader` reads it without running code. What is shared is a model folder.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_shards
 from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 
 from prolip import distributed
 from prolip.files import fsync_folder, read_json, write_json
+from prolip.training.checkpoint_reader import CheckpointReader
 from prolip.training.rank_sync import on_rank_zero, raise_on_any_rank
 
 COMPLETE, VERSION = "complete.json", 2
@@ -143,7 +143,8 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> Mapping[str, o
     """
     _ignore_single_process_warning()
     try:
-        read_shards(dict(tensors), checkpoint_id=path, no_dist=not distributed.is_distributed())
+        reader = CheckpointReader(path)
+        read_shards(dict(tensors), storage_reader=reader, no_dist=not distributed.is_distributed())
     except (
         CheckpointException,
         OSError,
@@ -171,7 +172,7 @@ def list_tensor_names(path: Path, prefix: str) -> list[str]:
     Returns:
         The names, in the order of the checkpoint.
     """
-    names = FileSystemReader(path).read_metadata().state_dict_metadata
+    names = CheckpointReader(path).read_metadata().state_dict_metadata
     return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
