@@ -190,13 +190,13 @@ def test_export_refuses_a_damaged_checkpoint(tmp_path, tokenizer):
     draw = random.Random(0)
     for file in sorted(path.iterdir()):
         content = file.read_bytes()
-        if file.name == "complete.json":
-            continue
         position = draw.randrange(len(content))
         flipped = content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
         for damaged in (flipped, content[: len(content) * 2 // 5], b""):
             file.write_bytes(damaged)
-            with pytest.raises(ValueError, match=rf"can't be exported: {file.name} is damaged or truncated"):
+            with pytest.raises(
+                ValueError, match=rf"can't be exported: {file.name} (is damaged|can't be read)"
+            ):
                 export_checkpoint(path, tmp_path / "out")
             assert not (tmp_path / "out").exists()
         file.write_bytes(content)

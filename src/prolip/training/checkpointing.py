@@ -8,6 +8,7 @@ torch's metadata is pickled; `CheckpointReader` reads it without running code. W
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import re
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -66,6 +67,8 @@ class CheckpointMetadata(TypedDict):
     """Checksum of each file of the checkpoint."""
     state: Mapping[str, object]
     """The `run_state` of rank 0."""
+    checksum: NotRequired[str]
+    """CRC-32 of all other values. Earlier versions wrote none."""
 
 
 def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGroup | None = None) -> Path:
@@ -110,6 +113,7 @@ def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGrou
             "files": files,
             "state": dict(content.run_state),
         }
+        metadata["checksum"] = _compute_metadata_checksum(metadata)
         write_json(temporary / COMPLETE, metadata)
         if final.exists():  # it was damaged, so its step was trained again
             final.rename(_make_obsolete_name(final))
@@ -237,6 +241,10 @@ def find_problem(path: Path) -> str | None:
         version = metadata.get("version", 1)
         if version != VERSION:
             return f"it has checkpoint format {version}; this version of prolip reads format {VERSION}"
+        if metadata.keys() | {"checksum"} != CheckpointMetadata.__annotations__.keys():
+            return f"{COMPLETE} is damaged: it has the keys {', '.join(metadata)}"
+        if "checksum" in metadata and metadata["checksum"] != _compute_metadata_checksum(metadata):
+            return f"{COMPLETE} is damaged: its content differs from its checksum"
         if not isinstance(metadata["state"], dict) or f"step-{metadata['step']:09d}" != path.name:
             return f"{COMPLETE} belongs to another checkpoint"
         for name, checksum in metadata["files"].items():
@@ -263,6 +271,12 @@ def compute_checksum(path: Path) -> str:
         while block := file.read(2**22):
             crc = zlib.crc32(block, crc)
     return f"{path.stat().st_size}-{crc:08x}"
+
+
+def _compute_metadata_checksum(metadata: CheckpointMetadata) -> str:
+    """CRC-32 of the content of complete.json without its checksum, 8 hexadecimal digits."""
+    content = {key: value for key, value in metadata.items() if key != "checksum"}
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
