@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -172,12 +173,13 @@ def _list_columns(header: DatasetHeader) -> list[str]:
 def _compute_checksums(rows: Any, columns: Sequence[str]) -> dict[Key, Checksum]:
     """The checksum of each part in a pyarrow table of rows, over some columns."""
     hashes = _hash_rows(rows.select(sorted(columns)))
-    origins, parts = rows["origin"].to_pylist(), rows["part"].to_pylist()
-    checksums: dict[Key, Checksum] = {}
-    for origin, part, value in zip(origins, parts, hashes, strict=True):
-        key = (str(origin), -2 if part is None else part)
-        checksums[key] = checksums.get(key, Checksum(0, 0)).add(Checksum(1, value))
-    return checksums
+    # damage may have made a null of either
+    parts = rows["part"].fill_null(ORIGIN_PART - 1).to_pylist()
+    keys = list(zip(rows["origin"].fill_null("").to_pylist(), parts, strict=True))
+    totals: Counter[Key] = Counter()
+    for key, value in zip(keys, hashes, strict=True):
+        totals[key] += value
+    return {key: Checksum(count, totals[key] % 2**64) for key, count in Counter(keys).items()}
 
 
 def _hash_rows(rows: Any) -> list[int]:
