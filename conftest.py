@@ -47,8 +47,9 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True, scope="session")
 def _temporary_cache(tmp_path_factory):
-    """Caches go to a temporary folder, not to the user's."""
+    """Caches and what sessions remember go to temporary folders, not to the user's."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parent.parent
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [PROJECT / "README.md", PROJECT / "SECURITY.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
 def snippets(page):
@@ -63,6 +63,11 @@ def test_snippets_import_from_rooms_only(page):
 def test_links_and_images_exist(page):
     for target in re.findall(r"\]\((?!http|#)([^)#\s]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_tests_that_security_names_exist():
+    for path in re.findall(r"`(tests/[^`]*)`", (PROJECT / "SECURITY.md").read_text()):
+        assert (PROJECT / path).exists(), path
 
 
 CAPABILITIES = [

@@ -48,7 +48,7 @@ NAMES = {
     "perplexity": "(items: 'Gaussian', pool: 'Pool', logits: 'float | LogitParameters | None' = None, *, "
     "k: 'float' = 1.0, exclude: 'Tensor | None' = None, modality: 'Modality | None' = None) -> 'Tensor'",
     "train": "(config: 'TrainConfig | str | PathLike[str]', overrides: 'Mapping[str, object] | None' = None, *, "
-    "resume: 'bool' = False, **values: 'object') -> 'Path'",
+    "resume: 'bool' = False, trust_pipe: 'bool' = False, **values: 'object') -> 'Path'",
 }
 
 MEASURES = ("csd", "inclusion", "containment", "kl", "log")
@@ -179,7 +179,8 @@ ROOMS = {
         "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "PerplexityEstimate", "SearchConfig",
         "SearchResponse", "TraverseConfig", "estimate_perplexity", "load_database_model", "open_caption_search",
         "read_calibration", "search",
-        "search_gaussians", "search_with_confidence", "traverse", "traverse_images",
+        "search_gaussians", "search_with_confidence", "traverse", "traverse_images", "VerificationResult",
+        "verify_database",
     },
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {

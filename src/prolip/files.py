@@ -141,6 +141,18 @@ def get_cache_folder(name: str) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / name
 
 
+def get_state_folder() -> Path:
+    """The folder for what a user's sessions remember: $XDG_STATE_HOME/prolip, or ~/.local/state/prolip.
+
+    Returns:
+        Its path; it may not exist yet.
+
+    Raises:
+        RuntimeError: If there is no home folder.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "prolip"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 

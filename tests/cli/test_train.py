@@ -24,7 +24,7 @@ def trained(monkeypatch):
     """What the trainer would have been called with."""
     calls = []
     trainer = ModuleType("prolip.training.trainer")
-    trainer.train = lambda run, resume: calls.append((run, resume))
+    trainer.train = lambda run, resume, unconfirmed=(): calls.append((run, resume))
     monkeypatch.setitem(sys.modules, "prolip.training.trainer", trainer)
     monkeypatch.setattr(prolip.training, "trainer", trainer, raising=False)
     return calls
@@ -51,6 +51,32 @@ def test_train_command_resumes_a_run_folder(trained, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(content))
     cli.main(["train", str(tmp_path), "--log.every-steps", "3"])
     assert trained == [(config("nano", seed=4, out=tmp_path, **{"log.every_steps": 3}), True)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "unconfirmed"),
+    [
+        ([], ["pipe:cat a"]),
+        (["--trust-pipe"], []),
+        (["--resume", "--data.source", "pipe:cat a", "b.csv"], []),
+        (["--data.source=pipe:cat c"], []),
+    ],
+)
+def test_train_command_passes_on_what_only_the_run_folder_says(
+    trained, tmp_path, monkeypatch, flags, unconfirmed
+):
+    content = config("nano", **{"data.source": ["pipe:cat a", "b.csv"]}).to_dict()
+    (tmp_path / "config.json").write_text(
+        json.dumps({"format": "prolip-run", "version": 2, "config": content})
+    )
+    passed = []
+    monkeypatch.setattr(
+        prolip.training.trainer, "train", lambda run, resume, unconfirmed=(): passed.append(unconfirmed)
+    )
+    cli.main(["train", str(tmp_path), *flags])
+    assert list(passed[0]) == unconfirmed
+    cli.main(["train", "nano", "--data.source", "pipe:cat a"])
+    assert passed[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +120,7 @@ def test_bad_arguments_end_with_one_message(words, message, capsys, trained, mon
 
 
 def test_nonfinite_loss_ends_with_one_message(trained, monkeypatch, capsys):
-    def fail(run, resume):
+    def fail(run, resume, unconfirmed=()):
         raise FloatingPointError("step 3: the loss is nan")
 
     monkeypatch.setattr(prolip.training.trainer, "train", fail)
@@ -105,7 +131,7 @@ def test_nonfinite_loss_ends_with_one_message(trained, monkeypatch, capsys):
 
 
 def test_failure_of_another_rank_ends_with_one_message(trained, monkeypatch, capsys):
-    def fail(run, resume):
+    def fail(run, resume, unconfirmed=()):
         raise PeerError("rank 1 failed: OSError: no such file")
 
     monkeypatch.delenv("PROLIP_DEBUG", raising=False)
@@ -117,7 +143,7 @@ def test_failure_of_another_rank_ends_with_one_message(trained, monkeypatch, cap
 
 
 def test_other_errors_are_not_hidden(trained, monkeypatch):
-    def fail(run, resume):
+    def fail(run, resume, unconfirmed=()):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(prolip.training.trainer, "train", fail)

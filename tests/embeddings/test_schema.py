@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from prolip.data.sample import SampleError
+from prolip.data.sources.columns import DamagedFileError
 from prolip.embeddings import schema
 from prolip.embeddings.inference_loop import EncodedPart
 from prolip.embeddings.sample_metadata import SampleMetadata
@@ -55,12 +56,15 @@ def test_make_part_table_rows_and_order(part, draw):
 
 
 def test_part_metadata_write_and_parse(part):
-    metadata = schema.make_part_table(HEADER, 3, part, None).schema.metadata
-    found = schema.parse_part_metadata(metadata)
+    made = schema.make_part_table(HEADER, 3, part, None)
+    found = schema.parse_part_metadata(made.schema.metadata)
     assert found.errors == part.errors
     assert found.num_samples == 4
     assert found.invalid_values == {"width": 1}
-    schema.check_part_metadata(metadata, HEADER, 3, "this")
+    schema.check_part_metadata(made.schema, len(made), HEADER, 3, "this")
+    schema.check_part_metadata(made.select(["mean"]).schema, len(made), HEADER, 3, "this")
+    without = {key: value for key, value in made.schema.metadata.items() if key != schema.CHECKSUM}
+    schema.check_part_metadata(made.schema.with_metadata(without), len(made), HEADER, 3, "this")
 
 
 @pytest.mark.parametrize(
@@ -70,12 +74,27 @@ def test_part_metadata_write_and_parse(part):
         (lambda m: {k: v for k, v in m.items() if k != schema.DIGEST}, "not a part of an embedding data set"),
         (lambda m: {**m, schema.HEADER: b"{}"}, "its header differs"),
         (lambda m: {**m, schema.PART: b"4"}, "is part 4, not 3"),
+        (lambda m: {**m, schema.NUM_SAMPLES: b"5"}, "its footer differs from its checksum. Remove it"),
+        (lambda m: {**m, schema.ERRORS: b"{}"}, "its footer differs"),
+        (lambda m: {**m, schema.CHECKSUM: b""}, "its footer differs"),
+        (lambda m: {("Checksum" if k == b"checksum" else k): v for k, v in m.items()}, "its footer differs"),
     ],
 )
 def test_check_part_metadata_rejects_other_files(part, change, message):
-    metadata = change(schema.make_part_table(HEADER, 3, part, None).schema.metadata)
+    made = schema.make_part_table(HEADER, 3, part, None)
+    changed = made.schema.with_metadata(change(made.schema.metadata))
     with pytest.raises(ValueError, match=f"this .*{message}"):
-        schema.check_part_metadata(metadata, HEADER, 3, "this")
+        schema.check_part_metadata(changed, len(made), HEADER, 3, "this")
+
+
+def test_check_part_metadata_rejects_other_numbers_of_rows_and_types(part):
+    made = schema.make_part_table(HEADER, 3, part, None)
+    with pytest.raises(DamagedFileError, match="this is damaged"):
+        schema.check_part_metadata(made.schema, len(made) + 1, HEADER, 3, "this")
+    column = made.schema.get_field_index("index")
+    other = made.schema.set(column, pa.field("index", pa.uint64()))
+    with pytest.raises(DamagedFileError, match="this is damaged"):
+        schema.check_part_metadata(other, len(made), HEADER, 3, "this")
 
 
 def test_part_digest_depends_on_rows_only(part, draw):

@@ -173,6 +173,29 @@ def test_filter_pairs_rejects_shards_of_another_selection_before_writing(nano_pa
     assert (tmp_path / "o" / "subset.parquet").read_bytes() == before
 
 
+def test_filter_pairs_runs_a_command_of_a_header_only_if_told(nano_path, tmp_path, monkeypatch):
+    """A folder of embeddings from others must not run what its header says."""
+    write_shards(tmp_path / "d", [4])
+    mark = tmp_path / "was_run"
+    data = f"pipe:touch {shlex.quote(str(mark))}; cat {shlex.quote(str(tmp_path))}/d/00000.tar"
+    folder = embed(nano_path, data, tmp_path / "e", progress=False).folder
+    options = {"keep_fraction": 1.0, "outputs": ("shards",), "progress": False}
+    mark.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    with pytest.raises(
+        ValueError, match=rf"prolip.json contains a command.*'pipe:touch {mark}.*--trust-pipe"
+    ):
+        filter_pairs(folder, tmp_path / "o", **options)
+    assert not mark.exists()
+    assert filter_pairs(folder, tmp_path / "p", **{**options, "outputs": ("parquet",)}).counts.kept == 4
+    assert not mark.exists()
+    filter_pairs(folder, tmp_path / "trusted", **options, trust_pipe=True)
+    assert mark.exists()
+    monkeypatch.undo()
+    filter_pairs(folder, tmp_path / "own", **options)
+    assert len(open_data(tmp_path / "own" / "shards")) == 4
+
+
 def test_filter_pairs_needs_the_data_to_write_shards_of_a_stream_with_password(nano_path, tmp_path):
     write_shards(tmp_path / "d", [4])
     data = f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/d/00000.tar"

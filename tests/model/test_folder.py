@@ -1,6 +1,7 @@
 """Tests of the model folder: round trips, atomic saves, damaged files."""
 
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -243,9 +244,70 @@ def test_load_rejects_truncated_weights(saved, length):
 
 
 def change(saved, edit):
+    """Change the weights as another program would that writes the fingerprint, too."""
     tensors = load_file(saved / "model.safetensors")
     edit(tensors)
-    save_file(tensors, saved / "model.safetensors")
+    digest = model_folder.compute_digest(tensors)
+    save_file(tensors, saved / "model.safetensors", metadata={"weights": digest})
+    content = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**content, "weights": digest}))
+
+
+def find_change(saved, weights, expected):
+    """Load a folder with other bytes as its weights: what happens, None if all is well."""
+    (saved / "model.safetensors").write_bytes(weights)
+    try:
+        loaded = ProLIP.from_folder(saved).state_dict()
+    except ValueError as error:
+        return None if "model.safetensors" in str(error) or str(saved) in str(error) else f"unclear: {error}"
+    same = all(torch.equal(value, expected[name]) for name, value in loaded.items())
+    return None if same and loaded.keys() == expected.keys() else "other weights were loaded"
+
+
+def test_any_flipped_bit_of_the_weights_is_an_error_or_harmless(saved):
+    """The law: whatever bit is flipped, in the header or in the numbers, no other tensor is ever loaded."""
+    expected = ProLIP.from_folder(saved).state_dict()
+    content = (saved / "model.safetensors").read_bytes()
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    draw = random.Random(0)
+    positions = [*range(8), *draw.sample(range(8, header_end), 150)]
+    positions += draw.sample(range(header_end, len(content)), 150)
+    for position in positions:
+        changed = bytearray(content)
+        changed[position] ^= 1 << draw.randrange(8)
+        assert find_change(saved, changed, expected) is None, position
+
+
+def test_any_inserted_or_removed_byte_of_the_weights_is_an_error(saved):
+    expected = ProLIP.from_folder(saved).state_dict()
+    content = (saved / "model.safetensors").read_bytes()
+    draw = random.Random(1)
+    for position in draw.sample(range(len(content)), 20):
+        assert find_change(saved, content[:position] + content[position + 1 :], expected) is None
+        assert find_change(saved, content[:position] + b"1" + content[position:], expected) is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_load_refuses_a_folder_without_fingerprint(saved, name):
+    if name == "config.json":
+        content = json.loads((saved / name).read_text())
+        del content["weights"]
+        (saved / name).write_text(json.dumps(content))
+    else:
+        save_file(load_file(saved / name), saved / name)
+    with pytest.raises(ValueError, match=rf"{name} has no fingerprint .* verify=False"):
+        prolip.load(saved)
+    assert ProLIP.from_folder(saved, verify=False).config.embed_dim == 32
+
+
+def test_verify_false_loads_changed_weights(saved):
+    tensors = load_file(saved / "model.safetensors")
+    fingerprint = {"weights": model_folder.compute_digest(tensors)}
+    tensors["logit_bias"] += 1.0
+    save_file(tensors, saved / "model.safetensors", metadata=fingerprint)
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged or was changed"):
+        prolip.load(saved)
+    assert ProLIP.from_folder(saved, verify=False).logit_bias == tensors["logit_bias"]
 
 
 @pytest.mark.parametrize(

@@ -390,3 +390,27 @@ def test_names_are_on_the_disk_before_and_after_the_rename(tmp_path, monkeypatch
     assert [line for line in told if line in (aside, "checkpoints", f"{aside} -> {final}")][-3:] == [
         aside, f"{aside} -> {final}", "checkpoints",
     ]  # fmt: skip
+
+
+def test_any_flipped_bit_of_complete_json_is_a_problem_or_harmless(tmp_path):
+    """The law: what is read from it afterwards, is what was written."""
+    path = save(tmp_path, 3)
+    file = path / checkpointing.COMPLETE
+    content, expected = file.read_bytes(), checkpointing.read_metadata(path)
+    assert checkpointing.find_problem(path) is None
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 1 << (position % 7)
+        file.write_bytes(changed)
+        if checkpointing.find_problem(path) is None:
+            found = checkpointing.read_metadata(path)
+            assert {**found, "checksum": ""} == {**expected, "checksum": ""}, position
+
+
+def test_complete_json_of_an_earlier_version_has_no_checksum(tmp_path):
+    path = save(tmp_path, 3)
+    metadata = dict(checkpointing.read_metadata(path))
+    del metadata["checksum"]
+    (path / checkpointing.COMPLETE).write_text(json.dumps(metadata))
+    assert checkpointing.find_problem(path) is None
+    assert is_of(path, 3)

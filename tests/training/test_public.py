@@ -13,7 +13,11 @@ from prolip.training import OptimizerConfig, TrainConfig, load_recipe, public, r
 def trained(monkeypatch):
     """What the trainer would have been called with."""
     calls = []
-    monkeypatch.setattr(public.trainer, "train", lambda config, resume: calls.append((config, resume)))
+
+    def record(config, resume, unconfirmed=()):
+        calls.append((config, resume))
+
+    monkeypatch.setattr(public.trainer, "train", record)
     return calls
 
 

@@ -1,5 +1,6 @@
 """A model folder comes out of a run, or of its checkpoints, the same; with the averages, and PML's probability."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -178,3 +179,25 @@ def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
 def test_beside_another_sigmoid_pml_is_not_the_probability(tokenizer, other):
     objective = replace(Objective(ppcl=0, pml=1), **{other: 1.0})
     assert not TrainModule(create("nano", tokenizer, seed=0), [objective]).exports_pml_temperature
+
+
+def test_export_refuses_a_damaged_checkpoint(tmp_path, tokenizer):
+    """The law: whatever bit of whatever file is flipped, export writes no other weights."""
+    config, state = config_of(Objective()), state_of(config_of(Objective()), tokenizer)
+    state.step = 3
+    run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
+    path = save_checkpoint(tmp_path / "run" / "checkpoints", state.checkpoint_content())
+    draw = random.Random(0)
+    for file in sorted(path.iterdir()):
+        content = file.read_bytes()
+        position = draw.randrange(len(content))
+        flipped = content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+        for damaged in (flipped, content[: len(content) * 2 // 5], b""):
+            file.write_bytes(damaged)
+            with pytest.raises(
+                ValueError, match=rf"can't be exported: {file.name} (is damaged|can't be read)"
+            ):
+                export_checkpoint(path, tmp_path / "out")
+            assert not (tmp_path / "out").exists()
+        file.write_bytes(content)
+    assert export_checkpoint(path, tmp_path / "out") == tmp_path / "out"

@@ -29,6 +29,7 @@ from prolip.training.config import (
 )
 from prolip.training.metric_writers import read_metrics
 from prolip.training.step import Towers
+from tests.embeddings.shards import write_shards
 
 GOLDEN = [
     11.59696, 10.41923, 8.19622, 6.19727, 5.26257, 4.60316, 4.78986, 4.88531, 4.56655, 4.48201,
@@ -651,3 +652,29 @@ def test_stages_are_announced(tmp_path, capfd):
     trainer.train(nano(tmp_path / "run", samples=128, initial_stages=(first,), log=loud))
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stage")]
     assert said == ["stage 1 of 2: clip", "stage 2 of 2: ppcl, inclusion, masked, vib"]
+
+
+def test_a_command_of_a_run_folder_is_run_only_if_told(tmp_path, monkeypatch):
+    """Of one's own runs it is known; of others' it is refused before anything is opened."""
+    write_shards(tmp_path / "d", [64])
+    mark = tmp_path / "was_run"
+    command = f"pipe:touch {mark}; cat {tmp_path}/d/00000.tar"
+    config = replace(nano(tmp_path / "run", samples=32), data=DataConfig(source=(command,), workers=0))
+    folder = trainer.train(config)
+    mark.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    with pytest.raises(
+        ValueError, match=r"config.json contains a command.*was_run.*--trust-pipe.*--data.source"
+    ):
+        prolip.train(folder)
+    with pytest.raises(ValueError, match="contains a command"):
+        prolip.train(folder, samples=64)
+    assert not mark.exists()
+    assert not (tmp_path / "another user").exists()
+    assert prolip.train(folder, {"data.source": [command]}) == folder  # now this user has given it, too
+    assert prolip.train(folder) == folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "third user"))
+    assert prolip.train(folder, trust_pipe=True) == folder
+    moved = folder.rename(tmp_path / "moved")
+    monkeypatch.undo()
+    assert prolip.train(moved) == moved

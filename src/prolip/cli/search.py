@@ -16,6 +16,7 @@ def index(
     embeddings: Annotated[Positional[tuple[str, ...]], arg(metavar="EMBEDDINGS ...")],
     out: str,
     config: IndexConfig,
+    verify: bool = False,
     as_json: Json = False,
 ) -> None:
     """Put embeddings into a database that ranks by CSD, or add to an existing one. An interrupted run can be continued.
@@ -27,7 +28,12 @@ def index(
     Args:
         embeddings: Folders or addresses in an object store that `prolip embed` wrote, all of one model.
         out: Folder, or address in an object store (s3://, gs://, az://).
+        verify: Without EMBEDDINGS: read all rows of the database, and list those parts that differ from what was
+            written.
     """
+    if verify:
+        _verify(embeddings, out, as_json)
+        return
     from prolip.retrieval.index import build
 
     result = build.index(embeddings, out, config)
@@ -35,6 +41,34 @@ def index(
         print_json(result)
     else:
         print(f"{out}: {result.rows:,} rows. {result.settings.describe()}")
+
+
+def _verify(embeddings: tuple[str, ...], out: str, as_json: bool) -> None:
+    """Compare a database with its checksums; print what differs, and end with exit code 1 if anything does.
+
+    Raises:
+        ValueError: There are embeddings, too.
+        SystemExit: 1 if something differs.
+    """
+    from prolip.retrieval.index.checksums import verify_database
+
+    if embeddings:
+        raise ValueError(f"--verify only reads a database: prolip index --out {out} --verify")
+    result = verify_database(out)
+    if as_json:
+        print_json(result)
+    else:
+        print(*(f"{out}: {difference}" for difference in result.differences), sep="\n", end="")
+        if result.differences:
+            print("\nRemove the database, and run `prolip index` again.")
+        elif not result.unverified_parts:
+            print(f"{out}: {result.rows:,} rows are as they were written.")
+        if result.unverified_parts:
+            print(
+                f"{out}: {result.unverified_parts:,} parts have no checksum: an earlier version wrote them."
+            )
+    if result.differences:
+        raise SystemExit(1)
 
 
 def search(

@@ -12,6 +12,8 @@ Example: prolip train miniature --optimizer.lr 1e-3 --out runs/mine
 Example: torchrun --nproc-per-node 8 -m prolip train b16_1_28b --data.source 'shards/{00000..00999}.tar' --resume
 
 --resume continues from the last checkpoint of the run; so does the folder of a run as RECIPE.
+A .py file is executed: use only files that you trust. A command (--data.source pipe:...) in the folder of a run that
+others wrote is shown and refused, unless you add --trust-pipe.
 (A folder with the name of a recipe is passed as ./nano: nano alone is the recipe.)
 prolip train RECIPE --help describes a recipe and its most common flags, --help-all every flag.
 
@@ -32,7 +34,7 @@ def train(args: list[str]) -> None:
     """
     from prolip.training import recipes
 
-    words = [word for word in args if word not in (*HELP_WORDS, "--resume")]
+    words = [word for word in args if word not in (*HELP_WORDS, "--resume", "--trust-pipe")]
     if not words:
         print(TRAIN_HELP)
         for name in recipes.list_recipes():
@@ -49,6 +51,8 @@ def train(args: list[str]) -> None:
         raise SystemExit(0)
     config = train_flags.parse_flags(recipe, words[1:])
 
-    from prolip.training import trainer
+    from prolip.training import run_folder, trainer
 
-    trainer.train(config, resume=recipe.is_run or "--resume" in args)
+    is_trusted = not recipe.is_run or "--trust-pipe" in args
+    unconfirmed = () if is_trusted else run_folder.list_unconfirmed_commands(config, words)
+    trainer.train(config, resume=recipe.is_run or "--resume" in args, unconfirmed=unconfirmed)

@@ -212,6 +212,10 @@ def _make_view(recipe: Recipe, config: TrainConfig, keys: Sequence[str]) -> type
     view: list[tuple[str, Any, Any]] = [
         ("resume", Annotated[resume, tyro.conf.FlagCreatePairsOff], field(default=False))
     ]
+    if recipe.is_run:
+        text = "Run the commands (pipe:...) in the config of this run, which others wrote."
+        trust = Annotated[bool, arg(help=text, help_behavior_hint=""), tyro.conf.FlagCreatePairsOff]
+        view.append(("trust_pipe", trust, field(default=False)))
     for key in keys:
         if key not in recipe.parameters:
             hint, value, text = _look_up(config, SHORT_KEYS.get(key, key))

@@ -35,11 +35,11 @@ def convert(
 
 
 def export(run: Annotated[Positional[Path], arg(metavar="RUN")], out: Path) -> None:
-    """Write a model folder from a training checkpoint, saved by any number of processes.
+    """Write a model folder from a training checkpoint, saved by any number of processes. Its checksums are verified.
 
     Example: prolip export runs/miniature/checkpoints/step-000001000 --out my-model
 
-    A finished run has its model in RUN/model.
+    A finished run has its model in RUN/model. A checkpoint of others runs no code when it is read.
 
     Args:
         run: Folder of a run (its last checkpoint is used), or a checkpoint.

@@ -137,7 +137,7 @@ class EmbeddingDataset:
             raise ValueError(
                 f"{path} has no column {join_names(sorted(unknown))}; it has {join_names(self.columns, 30)}"
             )
-        schema.check_part_metadata(table.schema.metadata, self.header, index, path)
+        schema.check_part_metadata(table.schema, len(table), self.header, index, path)
         return table
 
     def iter_parts(
@@ -304,8 +304,11 @@ def _read_footer(storage: Storage, header: DatasetHeader, index: int) -> PartFoo
         with arrow_errors(path), storage.open_input(get_part_name(index)) as file:
             size = int(file.size())
             footer = import_extra("pyarrow.parquet", "data").read_metadata(file)
-            metadata = footer.schema.to_arrow_schema().metadata
+            part_schema = footer.schema.to_arrow_schema()
     except DamagedFileError as error:
         return error
-    schema.check_part_metadata(metadata, header, index, path)
-    return PartFooter(footer.num_rows, size, *schema.parse_part_metadata(metadata))
+    try:
+        schema.check_part_metadata(part_schema, footer.num_rows, header, index, path)
+    except DamagedFileError as error:
+        return error
+    return PartFooter(footer.num_rows, size, *schema.parse_part_metadata(part_schema.metadata))

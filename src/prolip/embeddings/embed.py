@@ -34,6 +34,7 @@ from prolip.extras import import_extra
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
 from prolip.storage.addresses import redact_secrets
+from prolip.storage.commands import record_commands
 from prolip.storage.folders import LocalStorage, open_storage
 from prolip.weights.load import load
 
@@ -120,6 +121,7 @@ def embed(
         data if isinstance(data, Source) else worker_config.data, config.captions, config.image, config.modality,
         config.part_size,
     )  # fmt: skip
+    record_commands([worker_config.data])
     header = _write_or_check_header(worker_config, loaded_model, tasks, config.variances, config.precision)
     if config.engine == "ray":
         cluster = RayCluster(config.ray_workers, config.ray_cpus, config.ray_gpus)

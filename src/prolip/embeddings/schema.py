@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from prolip.data.sample import SampleError
+from prolip.data.sources.columns import DamagedFileError
 from prolip.embeddings import extra_columns
 from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.inference_loop import EncodedPart, FileStamp
@@ -38,9 +39,12 @@ from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 
 HEADER, PART, DIGEST, NUM_SAMPLES = b"prolip", b"part", b"digest", b"num_samples"
-ERRORS, INVALID_VALUES = b"errors", b"invalid_values"
+ERRORS, INVALID_VALUES, CHECKSUM = b"errors", b"invalid_values", b"checksum"
 """Keys of the schema's metadata: the header; of this part its index, a hash of its rows (16 hexadecimal digits), the
-number of samples read, the bad ones by index, and the number of invalid values of each extra column."""
+number of samples read, the bad ones by index, the number of invalid values of each extra column, and a hash of all of
+these and of the number of rows."""
+REQUIRED = {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES}
+"""Keys that every part has. Earlier versions wrote no checksum."""
 
 
 class PartMetadata(NamedTuple):
@@ -138,6 +142,9 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
         ERRORS: errors,
         INVALID_VALUES: json.dumps(invalid_counts),
     }
+    metadata[CHECKSUM] = _compute_checksum(
+        {key: value.encode() for key, value in metadata.items()}, len(samples)
+    )
     part_schema = make_schema(header).with_metadata(metadata)
     arrays = [arrow.array(columns[field.name], type=field.type) for field in part_schema]
     return arrow.table(arrays, schema=part_schema)
@@ -253,27 +260,33 @@ def column_to_tensor(column: Any) -> Tensor:
 
 
 def check_part_metadata(
-    metadata: Mapping[bytes, bytes] | None, header: DatasetHeader, index: int, name: str
+    part_schema: Any, num_rows: int, header: DatasetHeader, index: int, name: str
 ) -> None:
-    """Check that a file is the part of a data set that its name implies.
+    """Check that a file is the part of a data set that its name implies, and that its footer is not damaged.
 
     Args:
-        metadata: Metadata of its schema; None: it has none.
+        part_schema: Its pyarrow schema, perhaps of some columns only.
+        num_rows: Its number of rows.
         header: Header of the data set.
         index: Index of the part.
         name: Name of the file, for messages.
 
     Raises:
-        ValueError: It is another Parquet file, or a part of another data set or index.
+        ValueError: It is another Parquet file, or a part of another data set or index, or its footer is damaged.
     """
-    entries = metadata or {}
+    entries: Mapping[bytes, bytes] = part_schema.metadata or {}
     remedy = "Remove it, and run `prolip embed` again to write the part."
-    if not {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES} <= entries.keys():
+    if not entries.keys() >= REQUIRED:
         raise ValueError(f"{name} is a Parquet file, but not a part of an embedding data set. {remedy}")
     if entries[HEADER] != header.to_json().encode():
         raise ValueError(f"{name} belongs to another data set: its header differs. {remedy}")
     if entries[PART] != str(index).encode():
         raise ValueError(f"{name} is part {entries[PART].decode()}, not {index}. {remedy}")
+    expected = {field.name: field.type for field in make_schema(header)}
+    has_other_types = any(expected.get(field.name) != field.type for field in part_schema)
+    checksum = entries.get(CHECKSUM, b"").decode() if entries.keys() > REQUIRED else None
+    if has_other_types or checksum not in (None, _compute_checksum(entries, num_rows)):
+        raise DamagedFileError(f"{name} is damaged: its footer differs from its checksum. {remedy}")
 
 
 def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
@@ -349,6 +362,14 @@ def _compute_digest(z: Gaussian, texts: Sequence[str | None]) -> str:
     digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=8)
     for values in (z.mean, z.log_var):
         digest.update(values.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _compute_checksum(entries: Mapping[bytes, bytes], num_rows: int) -> str:
+    """16 hexadecimal digits: hash of the metadata of a part, without the checksum itself, and of its number of rows."""
+    digest = hashlib.blake2b(str(num_rows).encode(), digest_size=8)
+    for key in sorted(REQUIRED):
+        digest.update(len(entries[key]).to_bytes(8, "little") + entries[key])
     return digest.hexdigest()
 
 

@@ -33,6 +33,8 @@ class FilterConfig(EmbedConfig):
     """Minimum cosine of the means of near-duplicates."""
     shard_size: Advanced[int] = 10_000
     """Samples per shard."""
+    trust_pipe: Advanced[bool] = False
+    """For shards of embeddings that others wrote: run the command (pipe:...) that reads their data."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is invalid: before hours of work, not after."""

@@ -14,7 +14,7 @@ from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source, compute_fingerprint
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import ERRORS_FILE, embed
-from prolip.embeddings.header import has_embeddings
+from prolip.embeddings.header import HEADER_FILE, has_embeddings
 from prolip.files import remove_temporary_files, write_json
 from prolip.filtering.config import FilterConfig
 from prolip.filtering.criteria import FilterScore, get_criterion
@@ -28,6 +28,7 @@ from prolip.filtering.selection import Selection
 from prolip.filtering.shard_writer import claim_folder, write_shards
 from prolip.filtering.summary import FilterSummary, SelectionCounts, summarize_selection
 from prolip.filtering.threshold import Threshold, find_threshold
+from prolip.storage.commands import require_known_commands
 from prolip.storage.folders import LocalStorage, open_storage
 
 
@@ -85,8 +86,6 @@ def filter_pairs(
         raise ValueError(
             f"no sample of {embeddings.header.data} could be embedded: see {embeddings.storage}/{ERRORS_FILE}"
         )
-    if config.writes("shards"):
-        require_readable(data_path)
     remove_temporary_files(folder)
     selection = _select(embeddings, folder, config)
     counts = summarize_selection(selection, config.ground_truth)
@@ -112,6 +111,8 @@ def _open_embeddings(
     if isinstance(data, EmbeddingDataset):
         if options := config.embedding_options:
             raise ValueError(f"{data.storage} is already embedded: leave out {', '.join(options)}")
+        if config.writes("shards"):
+            _require_trusted_data(data, config.trust_pipe)
         return data, data.header.data
     if isinstance(data, Source) and config.writes("shards"):
         raise ValueError(
@@ -126,6 +127,15 @@ def _open_embeddings(
         )
     embeddings = embed(config.model, data, folder / "embeddings", config.embedding)
     return embeddings, embeddings.header.data if isinstance(data, Source) else str(data)
+
+
+def _require_trusted_data(embeddings: EmbeddingDataset, trust_pipe: bool) -> None:
+    """Raise ValueError if shards would need a password that is not stored, or a command that only the header names."""
+    data = embeddings.header.data
+    require_readable(data)
+    if not trust_pipe:
+        header = f"{embeddings.storage}/{HEADER_FILE}"
+        require_known_commands([data], header, "add --trust-pipe (in Python trust_pipe=True)")
 
 
 def _select(embeddings: EmbeddingDataset, folder: Path, config: FilterConfig) -> Selection:

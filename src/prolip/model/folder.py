@@ -76,11 +76,12 @@ def write_model_folder(folder: Path, contents: ModelContents) -> Path:
     return folder
 
 
-def read_model_folder(folder: Path) -> ModelContents:
+def read_model_folder(folder: Path, *, verify: bool = True) -> ModelContents:
     """Read a folder that `write_model_folder` wrote.
 
     Args:
         folder: The model folder.
+        verify: Hash the weights and compare them with their fingerprint; it takes about as long as reading them.
 
     Returns:
         Its contents, with tensors on the CPU in the dtype in which they were saved. Whether the tensors fit the
@@ -108,19 +109,43 @@ def read_model_folder(folder: Path) -> ModelContents:
         config = ModelConfig.from_dict(config_json.get("model", {}))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    weights = folder / WEIGHTS_FILE
-    config_digest, weights_digest = config_json.get("weights"), read_digest(weights)
-    if None not in (config_digest, weights_digest) and config_digest != weights_digest:
-        raise ValueError(
-            f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves "
-            f"({config_digest} and {weights_digest}). The last save was interrupted: save the model again"
-        )
-    tensors = read_safetensors(weights)
+    tensors = read_safetensors(folder / WEIGHTS_FILE)
+    if verify:
+        _require_fingerprint(folder, config_json.get("weights"), tensors)
     tokenizer = None
     if (folder / TOKENIZER_FILE).exists():
         tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE, config.text.tokenizer)
     origin = dict(config_json.get("origin") or {})
     return ModelContents(config, tensors, tokenizer, origin, read_words(folder / WORDS_FILE))
+
+
+def _require_fingerprint(folder: Path, config_digest: object, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless config.json, model.safetensors and the hash of the tensors are one fingerprint.
+
+    Args:
+        folder: The model folder.
+        config_digest: The fingerprint in config.json.
+        tensors: The weights that were read.
+    """
+    weights = folder / WEIGHTS_FILE
+    weights_digest = read_digest(weights)
+    advice = (
+        "Copy or download the folder again. If the file was changed on purpose, load the model with "
+        f"prolip.ProLIP.from_folder(Path({str(folder)!r}), verify=False) and save it again"
+    )
+    for name, digest in ((CONFIG_FILE, config_digest), (WEIGHTS_FILE, weights_digest)):
+        if not digest:
+            raise ValueError(f'{folder / name} has no fingerprint of the weights ("weights"). {advice}')
+    if config_digest != weights_digest:
+        raise ValueError(
+            f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves "
+            f"({config_digest} and {weights_digest}). The last save was interrupted: save the model again"
+        )
+    if (digest := compute_digest(tensors)) != weights_digest:
+        raise ValueError(
+            f"{weights} is damaged or was changed: its weights have the fingerprint {digest}, but were saved with "
+            f"{weights_digest}. {advice}"
+        )
 
 
 def is_prolip_config(config_json: Mapping[str, Any]) -> bool:
@@ -215,7 +240,7 @@ def compute_digest(tensors: Mapping[str, Tensor]) -> str:
     """Hash the names and bytes of tensors.
 
     `write_model_folder` stores the hash in config.json and in model.safetensors, so that `read_model_folder` can refuse
-    files of two different saves.
+    damaged weights and files of two different saves. Shapes don't enter it: they are the config's.
 
     Args:
         tensors: By name, on the CPU.

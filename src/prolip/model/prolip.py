@@ -134,9 +134,21 @@ class ProLIP(nn.Module):
         return load(name_or_path, revision=revision, device=device, dtype=dtype)
 
     @classmethod
-    def from_folder(cls, folder: Path) -> ProLIP:
-        """The model in a folder that `save_pretrained` wrote: on the CPU, in eval mode, in the dtype of the file."""
-        contents = read_model_folder(folder)
+    def from_folder(cls, folder: Path, *, verify: bool = True) -> ProLIP:
+        """The model in a folder that `save_pretrained` wrote: on the CPU, in eval mode, in the dtype of the file.
+
+        Args:
+            folder: The model folder.
+            verify: Refuse weights that differ from their fingerprint, or have none. False: load what the file holds.
+
+        Returns:
+            The model, without the encoders of frozen towers.
+
+        Raises:
+            ValueError: A file is damaged, of another version, or of another save than the others.
+            FileNotFoundError: config.json or model.safetensors is missing.
+        """
+        contents = read_model_folder(folder, verify=verify)
         model = cls.from_tensors(contents.config, contents.tensors, folder)
         model.origin = dict(contents.origin)
         model.training_words = contents.training_words

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from prolip.retrieval.config import IndexConfig as IndexConfig
     from prolip.retrieval.config import SearchConfig as SearchConfig
     from prolip.retrieval.config import TraverseConfig as TraverseConfig
+    from prolip.retrieval.index.checksums import VerificationResult as VerificationResult
+    from prolip.retrieval.index.checksums import verify_database as verify_database
     from prolip.retrieval.index.database import Database as Database
     from prolip.retrieval.perplexity import PerplexityEstimate as PerplexityEstimate
     from prolip.retrieval.perplexity import estimate_perplexity as estimate_perplexity
@@ -29,6 +31,7 @@ else:
         {
             "calibration": ["Calibration", "read_calibration"],
             "config": ["IndexConfig", "SearchConfig", "TraverseConfig"],
+            "index.checksums": ["VerificationResult", "verify_database"],
             "index.database": ["Database"],
             "perplexity": ["PerplexityEstimate", "estimate_perplexity"],
             "query": ["search_gaussians"],

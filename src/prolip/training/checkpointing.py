@@ -3,11 +3,12 @@
 checkpoints/step-000000100/ holds the files of torch.distributed.checkpoint (tensors in shards), a rank-00000.json per
 rank (its position in the data, its random state), and complete.json, written last, with a checksum of every file. The
 folder is written under a temporary name and renamed after all is on the disk: a folder with a final name is complete.
-torch's metadata is pickled, so a checkpoint is for the run that wrote it; what is shared is a model folder.
+torch's metadata is pickled; `CheckpointReader` reads it without running code. What is shared is a model folder.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import re
@@ -18,18 +19,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_shards
 from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 
 from prolip import distributed
 from prolip.files import fsync_folder, read_json, write_json
+from prolip.training.checkpoint_reader import CheckpointReader
 from prolip.training.rank_sync import on_rank_zero, raise_on_any_rank
 
 COMPLETE, VERSION = "complete.json", 2
@@ -66,6 +67,8 @@ class CheckpointMetadata(TypedDict):
     """Checksum of each file of the checkpoint."""
     state: Mapping[str, object]
     """The `run_state` of rank 0."""
+    checksum: NotRequired[str]
+    """CRC-32 of all other values. Earlier versions wrote none."""
 
 
 def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGroup | None = None) -> Path:
@@ -110,6 +113,7 @@ def save_checkpoint(folder: Path, content: CheckpointContent, group: ProcessGrou
             "files": files,
             "state": dict(content.run_state),
         }
+        metadata["checksum"] = _compute_metadata_checksum(metadata)
         write_json(temporary / COMPLETE, metadata)
         if final.exists():  # it was damaged, so its step was trained again
             final.rename(_make_obsolete_name(final))
@@ -143,7 +147,8 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> Mapping[str, o
     """
     _ignore_single_process_warning()
     try:
-        read_shards(dict(tensors), checkpoint_id=path, no_dist=not distributed.is_distributed())
+        reader = CheckpointReader(path)
+        read_shards(dict(tensors), storage_reader=reader, no_dist=not distributed.is_distributed())
     except (
         CheckpointException,
         OSError,
@@ -171,7 +176,7 @@ def list_tensor_names(path: Path, prefix: str) -> list[str]:
     Returns:
         The names, in the order of the checkpoint.
     """
-    names = FileSystemReader(path).read_metadata().state_dict_metadata
+    names = CheckpointReader(path).read_metadata().state_dict_metadata
     return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
@@ -236,6 +241,10 @@ def find_problem(path: Path) -> str | None:
         version = metadata.get("version", 1)
         if version != VERSION:
             return f"it has checkpoint format {version}; this version of prolip reads format {VERSION}"
+        if metadata.keys() | {"checksum"} != CheckpointMetadata.__annotations__.keys():
+            return f"{COMPLETE} is damaged: it has the keys {', '.join(metadata)}"
+        if "checksum" in metadata and metadata["checksum"] != _compute_metadata_checksum(metadata):
+            return f"{COMPLETE} is damaged: its content differs from its checksum"
         if not isinstance(metadata["state"], dict) or f"step-{metadata['step']:09d}" != path.name:
             return f"{COMPLETE} belongs to another checkpoint"
         for name, checksum in metadata["files"].items():
@@ -262,6 +271,12 @@ def compute_checksum(path: Path) -> str:
         while block := file.read(2**22):
             crc = zlib.crc32(block, crc)
     return f"{path.stat().st_size}-{crc:08x}"
+
+
+def _compute_metadata_checksum(metadata: CheckpointMetadata) -> str:
+    """CRC-32 of the content of complete.json without its checksum, 8 hexadecimal digits."""
+    content = {key: value for key, value in metadata.items() if key != "checksum"}
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,11 @@ from prolip.model.config import ModelConfig
 from prolip.model.folder import TOKENIZER_FILE
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
+<<<<<<< HEAD
 from prolip.preprocessing.words import WORDS_FILE, read_words
+=======
+from prolip.storage.commands import list_commands
+>>>>>>> trust
 from prolip.training.config import TrainConfig
 from prolip.training.environment import describe_environment
 from prolip.weights.load import RUN_MODEL_FOLDER
@@ -135,6 +139,38 @@ def read_config(folder: Path) -> TrainConfig:
     if missing:
         raise ValueError(f"{folder / CONFIG} is damaged: its config lacks {', '.join(missing)}")
     return TrainConfig.from_dict(run_json["config"])
+
+
+def list_addresses(config: TrainConfig) -> list[str]:
+    """All addresses of data in the config of a run.
+
+    Args:
+        config: The config.
+
+    Returns:
+        Training data of all stages, and the held-out data; some may be the same.
+    """
+    held_out = config.held_out.source
+    sources = [config.data.source, *(stage.source for stage in config.stages)]
+    return [*(address for source in sources for address in source), *([held_out] if held_out else [])]
+
+
+def list_unconfirmed_commands(config: TrainConfig, words: Iterable[object]) -> list[str]:
+    """The commands (pipe:...) of a run's config that the user has not given again.
+
+    Args:
+        config: Config of a run folder, with the user's changes.
+        words: What the user gave: words of the command line, or values. A word may be --flag=ADDRESS.
+
+    Returns:
+        The commands that are only in the run folder's file.
+    """
+    given = [word for word in words if isinstance(word, str)]
+    return [
+        command
+        for command in list_commands(list_addresses(config))
+        if not any(word == command or word.endswith(f"={command}") for word in given)
+    ]
 
 
 def read_empty_model(folder: Path) -> ProLIP:

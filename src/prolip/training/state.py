@@ -177,7 +177,7 @@ def export_checkpoint(source: Path, out: Path) -> Path:
         `out`.
 
     Raises:
-        ValueError: `source` is no run or checkpoint, or `out` is not empty.
+        ValueError: `source` is no run or checkpoint, or is damaged; or `out` is not empty.
     """
     require_empty_folder(out)
     source = source.resolve()
@@ -186,6 +186,11 @@ def export_checkpoint(source: Path, out: Path) -> Path:
     if path is None or not run_folder.is_run(run):
         raise ValueError(
             f"{source} is neither the folder of a run with a complete checkpoint nor a checkpoint of a run"
+        )
+    # `find_latest` has verified the last checkpoint of a run
+    if path == source and (problem := checkpointing.find_problem(path)):
+        raise ValueError(
+            f"the checkpoint {path} can't be exported: {problem}. Copy it again, or export another checkpoint"
         )
     config, model = run_folder.read_config(run), run_folder.read_empty_model(run)
     module = TrainModule(model, [stage.objective for stage in config.stages])

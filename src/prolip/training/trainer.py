@@ -17,6 +17,7 @@ from prolip.data.open import is_generated
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.storage.addresses import redact_secrets
+from prolip.storage.commands import record_commands, require_known_commands
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.checkpointer import Checkpointer
@@ -62,13 +63,15 @@ from prolip.training.word_record import WordRecorder
 log = logging.getLogger("prolip.training")
 
 
-def train(config: TrainConfig, *, resume: bool = False) -> Path:
+def train(config: TrainConfig, *, resume: bool = False, unconfirmed: Sequence[str] = ()) -> Path:
     """Train a model.
 
     Args:
         config: The run.
         resume: Continue from the last checkpoint in `config.out`, if there is one. Processes that torchrun restarts
             always do.
+        unconfirmed: Commands (pipe:...) of the config that come from a run folder, not from the user. They are refused
+            unless this user has trained or embedded with them before.
 
     Returns:
         The run folder, `config.out`.
@@ -83,9 +86,20 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
         device = stack.enter_context(init_processes(config.parallel))
         stack.enter_context(seeded_rng(config.seed, device))
         stop = stack.enter_context(catch_stop_signals())
+        on_rank_zero(lambda: _check_commands(folder, config, unconfirmed))
         on_rank_zero(lambda: _claim_folder(folder, config, resume, stack))
         _set_up_and_run(config, folder, device, resume, stop)
     return folder
+
+
+def _check_commands(folder: Path, config: TrainConfig, unconfirmed: Sequence[str]) -> None:
+    """Refuse commands that only the run folder's file contains, and record all others. For rank 0."""
+    require_known_commands(
+        unconfirmed,
+        folder / run_folder.CONFIG,
+        "add --trust-pipe (in Python trust_pipe=True), or give the same data again with --data.source",
+    )
+    record_commands(run_folder.list_addresses(config))
 
 
 def _claim_folder(folder: Path, config: TrainConfig, resume: bool, stack: ExitStack) -> None:

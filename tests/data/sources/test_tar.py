@@ -18,6 +18,7 @@ from prolip.data.sources.tar import FileCache, TarShards, expand_braces, expand_
 from prolip.data.sources.tar_format import read_at
 from prolip.scenes.config import SceneDatasetSpec
 from prolip.scenes.writer import write_dataset as write_scenes
+from prolip.storage import is_remote, open_stream
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes, write_tar
 
 
@@ -451,3 +452,15 @@ def test_the_fingerprint_is_of_names_and_sizes_too(tmp_path):
     sources = [TarShards(write_tar(tmp_path / name, files)) for name, files in names]
     assert [len(source) for source in sources] == [2, 2, 2]
     assert len({source.fingerprint() for source in sources}) == 3
+
+
+def test_a_file_whose_name_looks_like_a_command_is_only_a_file(tmp_path, monkeypatch):
+    """A glob in the current folder finds it; opened by that name, it would be run."""
+    monkeypatch.chdir(tmp_path)
+    name = "pipe:touch was_run;.tar"
+    write_tar(tmp_path / name, pairs(1))
+    (path,) = expand_paths("*.tar")
+    assert (path, is_remote(path)) == (f"./{name}", False)
+    with open_stream(path) as file:
+        assert file.read() == (tmp_path / name).read_bytes()
+    assert not (tmp_path / "was_run").exists()

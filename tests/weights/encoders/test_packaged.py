@@ -9,6 +9,7 @@ from prolip.adaptation.adapt import adapt
 from prolip.extras import missing_modules
 from prolip.weights.encoders import open_image_encoder, open_text_encoder
 from prolip.weights.encoders.base import pool_map
+from prolip.weights.encoders.packaged import cache_graph
 from tests.adaptation.pictures import draw, write_shard
 
 pytestmark = [
@@ -62,3 +63,18 @@ def test_the_default_encoders_adapt_and_can_be_bundled(tmp_path):
     assert torch.equal(model.embed_texts(texts).mean, loaded.embed_texts(texts).mean)
     assert loaded.config.image.encoder.license == "Apache-2.0"
     assert loaded.embed_images([draw(0)]).uncertainty.isfinite().all()
+
+
+def test_a_damaged_graph_in_the_cache_is_exported_again(tmp_path):
+    graph, exports = tmp_path / "cache" / "x.onnx", []
+
+    def export(path):
+        exports.append(path)
+        path.write_bytes(b"graph")
+
+    for _ in range(2):
+        cache_graph(graph, export)
+    assert len(exports) == 1
+    graph.write_bytes(b"grapi")
+    cache_graph(graph, export)
+    assert (graph.read_bytes(), len(exports)) == (b"graph", 2)

@@ -197,7 +197,7 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
         pattern: a path or file:// address, a glob, a range in braces, or a list of them.
 
     Returns:
-        Paths in order, each once; those of a glob sorted.
+        Paths in order, each once; those of a glob sorted. None looks like an address.
 
     Raises:
         FileNotFoundError: If a path or a glob matches nothing.
@@ -228,7 +228,8 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
         if not os.path.isfile(path):
             hint = f". For the tars in it, use {os.path.join(path, '*.tar')}" if os.path.isdir(path) else ""
             raise ValueError(f"{path}: not a file{hint}")
-    return list(dict.fromkeys(paths))
+    # A file may be named "pipe:command.tar". It must not be read as that address when it is opened.
+    return list(dict.fromkeys(f"./{path}" if is_remote(path) else path for path in paths))
 
 
 def expand_braces(pattern: str) -> list[str]:

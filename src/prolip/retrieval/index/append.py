@@ -15,6 +15,7 @@ from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.schema import read_mean_traces
 from prolip.extras import import_extra
 from prolip.progress import progress_bar
+from prolip.retrieval.index.checksums import store_checksums, store_origin_checksum
 from prolip.retrieval.index.database import (
     Database,
     has_database,
@@ -80,6 +81,7 @@ def append_embeddings(
     origin = make_origin_name(embeddings.header)
     if origin not in database.origins:
         database.add_origin(origin, embeddings.header, str(embeddings.storage))
+        store_origin_checksum(database, origin)
     _add_new_columns(database, embeddings.header)
     indexed = list_indexed_parts(database, origin)
     digests = {part: embeddings.footer(part).digest for part in embeddings.part_indices}
@@ -91,9 +93,9 @@ def append_embeddings(
         for parts, tables in _iter_commits(embeddings, missing):
             if num_rows := sum(map(len, tables)):  # all samples of a part may have been bad
                 part_digests = [digests[part] for part in parts]
-                database.append_rows(
-                    _make_items(embeddings.header, tables, origin, parts, part_digests, next_row)
-                )
+                items = _make_items(embeddings.header, tables, origin, parts, part_digests, next_row)
+                store_checksums(database, origin, items)
+                database.append_rows(items)
                 next_row += num_rows
             advance(len(parts))
     return database.count_rows() - rows_before

@@ -1,11 +1,12 @@
 """A LanceDB database of embeddings: tables, searches and changes. The only file that imports lancedb.
 
-A database is a folder, or a URI in an object store (s3://, gs://, az://), and has three tables:
+A database is a folder, or a URI in an object store (s3://, gs://, az://), and has these tables:
 
     items     a row is an image or a text: the columns of its embeddings, with `vector` (index/vectors.py) for `mean`,
               and: row (a unique integer), origin (the embedding data set), part (of it), digest (of that part)
     origins   a row per embedding data set: origin, header (JSON), location (a folder, or a URI)
     settings  one row: index/settings.py as JSON
+    checksums a row per part: origin, part, rows, checksum (index/checksums.py); earlier versions wrote none
 
 Every change is a new version of a table. A `Database` that was opened sees the items of that moment for as long as it
 lives, so that readers are never disturbed. There may be any number of readers, and one writer.
@@ -72,12 +73,16 @@ def translate_lance_errors(uri: str | Path) -> Iterator[None]:
         None.
 
     Raises:
-        ValueError: In place of such an error; other errors pass unchanged.
+        ValueError: In place of such an error, or of a ValueError that doesn't name the database; other errors pass
+            unchanged.
     """
     try:
         yield
     except BaseException as error:
-        if isinstance(error, RuntimeError) or type(error).__name__ in ("PanicException", "RustPanic"):
+        is_panic = type(error).__name__ in ("PanicException", "RustPanic")
+        if isinstance(error, ValueError) and str(uri) not in str(error):
+            raise ValueError(f"{uri}: {_shorten_message(error)}") from None
+        if is_panic or isinstance(error, RuntimeError | KeyError | TypeError):
             raise ValueError(
                 f"{uri}: the database can't be used ({_shorten_message(error)}). If its index is damaged, `prolip "
                 f"index EMBEDDINGS --out {uri} --kind none` removes it. If its rows are damaged, remove the database "
@@ -163,12 +168,17 @@ class Database:
     @cached_property
     def header(self) -> DatasetHeader:
         """The header of the first embedding data set: model, variances and precision are those of all."""
-        return DatasetHeader.from_json(self.items.schema.metadata[schema.HEADER], self.uri)
+        with translate_lance_errors(self.uri):
+            metadata = self.items.schema.metadata
+        if not metadata or schema.HEADER not in metadata:
+            raise ValueError(f"{self.uri} is damaged: its items have no header. Remove it and index again")
+        return DatasetHeader.from_json(metadata[schema.HEADER], self.uri)
 
     @property
     def columns(self) -> dict[str, Any]:
         """The Arrow type of each column of items."""
-        return {column.name: column.type for column in self.items.schema}
+        with translate_lance_errors(self.uri):
+            return {column.name: column.type for column in self.items.schema}
 
     def count_rows(self, where: str | None = None) -> int:
         """Count the items.
@@ -249,15 +259,15 @@ class Database:
             count, columns, distance, where, effort: As for `find_nearest`.
         """
         arrow = import_extra("pyarrow", "search")
-        query = self.items.search(vectors, vector_column_name="vector", query_type="vector")
-        query = query.distance_type(distance).limit(count).select([*columns, "_distance"])
-        if where is not None:
-            query = query.where(where, prefilter=True)
-        if effort is None:
-            query = query.bypass_vector_index()
-        else:  # without a maximum: if few rows of the nearest partitions pass the filter, others are searched
-            query = query.minimum_nprobes(effort.nprobes).maximum_nprobes(0).refine_factor(effort.refine)
         with translate_lance_errors(self.uri):
+            query = self.items.search(vectors, vector_column_name="vector", query_type="vector")
+            query = query.distance_type(distance).limit(count).select([*columns, "_distance"])
+            if where is not None:
+                query = query.where(where, prefilter=True)
+            if effort is None:
+                query = query.bypass_vector_index()
+            else:  # without a maximum: if few rows of the nearest partitions pass the filter, others are searched
+                query = query.minimum_nprobes(effort.nprobes).maximum_nprobes(0).refine_factor(effort.refine)
             rows = query.to_arrow()
         if "query_index" not in rows.column_names:  # LanceDB adds none to the result of a single query
             numbers = np.full(len(rows), first_query, dtype=np.int32)
@@ -328,6 +338,39 @@ class Database:
             ValueError: It is damaged, or of another model.
         """
         return read_calibration(self.uri, self.header.identity)
+
+    def add_checksums(self, checksums: Sequence[tuple[str, int, int, str]]) -> None:
+        """Append checksums; of several for one part, the last one counts.
+
+        Args:
+            checksums: (origin, part, number of rows, checksum).
+        """
+        arrow = import_extra("pyarrow", "search")
+        table_schema = arrow.schema(
+            [
+                ("origin", arrow.string()),
+                ("part", arrow.int32()),
+                ("rows", arrow.int64()),
+                ("checksum", arrow.string()),
+            ]
+        )
+        columns = [arrow.array(list(values), field.type) for values, field in zip(
+            zip(*checksums, strict=True), table_schema, strict=True
+        )]  # fmt: skip
+        with translate_lance_errors(self.uri):
+            table = self.connection.create_table("checksums", schema=table_schema, exist_ok=True)
+            table.add(arrow.table(columns, schema=table_schema))
+
+    def read_checksums(self) -> list[tuple[str, int, int, str]]:
+        """Read what `add_checksums` stored, in that order; empty for a database of an earlier version."""
+        with translate_lance_errors(self.uri):
+            try:
+                rows = self.connection.open_table("checksums").to_arrow().to_pylist()
+            except ValueError as error:
+                if "not found" in str(error):
+                    return []
+                raise
+            return [(row["origin"], row["part"], row["rows"], row["checksum"]) for row in rows]
 
     def save_settings(self, settings: IndexSettings) -> None:
         """Store settings, in place of those before.

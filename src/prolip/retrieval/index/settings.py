@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -81,8 +83,9 @@ class IndexSettings:
         return f"{text}, and {self.filtered_recall:.3f} with a filter."
 
     def to_json(self) -> str:
-        """The settings as JSON text, which `from_json` reads."""
-        return json.dumps(asdict(self))
+        """The settings as JSON text with a checksum, which `from_json` reads."""
+        values = asdict(self)
+        return json.dumps({**values, "checksum": _compute_checksum(values)})
 
     @classmethod
     def from_json(cls, text: str, where: str) -> IndexSettings:
@@ -96,13 +99,29 @@ class IndexSettings:
             The settings.
 
         Raises:
-            ValueError: The settings have another version.
+            ValueError: The settings are damaged, or have another version.
         """
-        values = json.loads(text)
+        damage = (
+            f"{where}: the settings of the database are damaged. Run `prolip index` again into another folder"
+        )
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError(damage) from None
+        if not isinstance(values, dict):
+            raise ValueError(damage)
+        checksum = values.pop("checksum", None)  # earlier versions wrote none
+        if checksum not in (None, _compute_checksum(values)):
+            raise ValueError(damage)
         if (version := values.get("version")) != VERSION:
             raise ValueError(describe_version_mismatch(where, version))
         settings: IndexSettings = build_dataclass(cls, values, where)
         return settings
+
+
+def _compute_checksum(values: Mapping[str, object]) -> str:
+    """CRC-32 of settings as JSON, 8 hexadecimal digits."""
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def describe_version_mismatch(uri: str, version: object = None) -> str:

@@ -118,7 +118,8 @@ def load_recipe(name_or_path: str) -> Recipe:
     """Load a recipe.
 
     Args:
-        name_or_path: The name of a recipe of the package, a .py file, or the folder of a run to continue.
+        name_or_path: The name of a recipe of the package, a .py file, which is executed, or the folder of a run to
+            continue.
             "recipes/NAME.py" names a recipe of the package if there is no such file. A folder with the name of a recipe
             is passed as ./nano: nano alone is the recipe.
 

