@@ -21,11 +21,8 @@ from prolip.model.config import ModelConfig
 from prolip.model.folder import TOKENIZER_FILE
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
-<<<<<<< HEAD
 from prolip.preprocessing.words import WORDS_FILE, read_words
-=======
 from prolip.storage.commands import list_commands
->>>>>>> trust
 from prolip.training.config import TrainConfig
 from prolip.training.environment import describe_environment
 from prolip.weights.load import RUN_MODEL_FOLDER
