@@ -126,6 +126,18 @@ def require_empty_folder(folder: Path) -> None:
         )
 
 
+def shorten_path(path: str) -> str:
+    """Make a path relative to the working directory, if it is below it, for people to read.
+
+    Args:
+        path: An absolute path.
+
+    Returns:
+        The relative path, or `path` as it is.
+    """
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+
+
 def get_cache_folder(name: str) -> Path:
     """The folder for cached files of a kind: $XDG_CACHE_HOME/prolip/NAME, or below ~/.cache.
 
