@@ -18,7 +18,7 @@ END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
     {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "progress", "gaussian", "measures",
-     "mixture", "distributed", "lazy", "storage"},
+     "mixture", "distributed", "lazy", "proportions", "storage"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},
