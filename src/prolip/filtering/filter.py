@@ -28,6 +28,7 @@ from prolip.filtering.selection import Selection
 from prolip.filtering.shard_writer import claim_folder, write_shards
 from prolip.filtering.summary import FilterSummary, SelectionCounts, summarize_selection
 from prolip.filtering.threshold import Threshold, find_threshold
+from prolip.folder_kinds import require_folder_for
 from prolip.storage.folders import LocalStorage, open_storage
 
 
@@ -77,6 +78,7 @@ def filter_pairs(
     if not isinstance(storage, LocalStorage):
         raise ValueError(f"{storage} is an object store, and out must be a folder of this machine")
     folder = storage.path
+    require_folder_for("the output of a filter", folder)
     embeddings, data_path = _open_embeddings(data, folder, config)
     if config.rank_by is None:
         config = replace(config, rank_by="csd" if embeddings.header.reads_variances else "cosine")
