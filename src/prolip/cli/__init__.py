@@ -22,6 +22,7 @@ from prolip.cli.calibrate import calibrate
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
+from prolip.cli.os_errors import describe_error
 from prolip.cli.parser import HELP_WORDS, Commands, run_one_of
 from prolip.cli.search import index, search
 from prolip.cli.train import train as run_training
@@ -149,7 +150,7 @@ def reported_errors(prog: str) -> Iterator[None]:
             raise
         from prolip.storage import redact_passwords
 
-        print(f"{prog}: {redact_passwords(str(error))}", file=sys.stderr)
+        print(f"{prog}: {redact_passwords(describe_error(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prog}: stopped", file=sys.stderr)
