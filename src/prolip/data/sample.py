@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from PIL import Image
 
+from prolip.checks import escape_controls
+
 Reason = Literal[
     "no image",
     "empty image",
@@ -67,7 +69,7 @@ class BadSampleError(ValueError):
     """A sample that can't be used. Loaders count it and go on; `record` is what was wrong."""
 
     def __init__(self, reason: Reason, location: str, detail: str = "") -> None:
-        self.record = SampleError(reason, _escape_non_utf8(location), _escape_non_utf8(detail))
+        self.record = SampleError(reason, _escape(location), _escape(detail))
         super().__init__(str(self.record))
 
 
@@ -149,9 +151,12 @@ def _parse_caption(value: object, location: str) -> str:
     return text
 
 
-def _escape_non_utf8(text: str) -> str:
-    """Escape characters that UTF-8 can't hold: file names may be any bytes; messages go to logs, terminals and JSON."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _escape(text: str) -> str:
+    """Escape what UTF-8 can't hold, and control characters: file names may be any bytes.
+
+    Messages go to logs, terminals and JSON.
+    """
+    return escape_controls(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _is_encodable(text: str) -> bool:
