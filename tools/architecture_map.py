@@ -18,7 +18,7 @@ END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
     {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "progress",
-     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage"},
+     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "version"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},

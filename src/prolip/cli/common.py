@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from prolip import __version__
 from prolip.embeddings.embedder_config import EmbedderConfig
 from prolip.folder_kinds import require_folder_for
+from prolip.version import __version__
 
 if TYPE_CHECKING:
     from prolip.embeddings.base_embedder import BaseEmbedder

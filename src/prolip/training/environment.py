@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from prolip import __version__
+from prolip.version import __version__
 
 GIT_TIMEOUT = 10
 """Seconds that a git command may take."""
