@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from prolip.files import (
     atomic_write,
@@ -22,6 +24,18 @@ def test_atomic_write_creates_folders_and_no_other_files(tmp_path):
     path = atomic_write(tmp_path / "a" / "b.txt", lambda aside: aside.write_text("new"))
     assert path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_atomic_write_gives_the_permissions_of_a_new_file(tmp_path, mask):
+    old_mask = os.umask(mask)
+    try:
+        (tmp_path / "plain").write_text("x")
+        path = atomic_write(tmp_path / "t", lambda aside: save_file({"a": torch.ones(1)}, aside))
+    finally:
+        os.umask(old_mask)
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_failed_atomic_write_leaves_the_old_file(tmp_path):

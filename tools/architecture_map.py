@@ -17,8 +17,8 @@ BEGIN = "<!-- map: written by tools/architecture_map.py (make map) -->"
 END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
-    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "progress", "gaussian", "measures",
-     "mixture", "distributed", "lazy", "storage"},
+    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "progress",
+     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "version"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from prolip.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from prolip.adaptation.adapt import adapt as adapt

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
+
+
+def escape_controls(text: str) -> str:
+    """Escape control characters, which could command a terminal: names of files and keys may be anything.
+
+    Args:
+        text: One line of a message.
+
+    Returns:
+        The text, with ESC as \\x1b and a line break as \\n.
+    """
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) == "Cc" else char
+        for char in text
+    )
 
 
 def require_positive_int(value: object, name: str, maximum: int = 2**24) -> None:

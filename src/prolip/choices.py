@@ -48,8 +48,9 @@ FilterCriterion = Literal["csd", "cosine", "image-uncertainty", "text-uncertaint
 DuplicateKind = Literal["images", "captions", "both"]
 """images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
 
-FilterOutput = Literal["ids", "parquet", "shards"]
-"""ids: the uids in DataComp's format. parquet: a table of the kept samples. shards: tars of them."""
+FilterOutput = Literal["ids", "parquet", "dropped", "shards"]
+"""ids: the uids in DataComp's format. parquet: a table of the kept samples. dropped: a table of the others, with the
+reason. shards: tars of the kept samples."""
 
 IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
 """auto: the kind the database has; else no index for few rows, and for many the first of those that

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +22,8 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> Path:
     """Write a file so that readers see the old content or the new, never a part.
 
     The content goes to a temporary file in the same folder, is synchronized to the disk, and the file is renamed. If
-    writing fails, the temporary file is removed; if the process is killed, `remove_temporary_files` removes it.
+    writing fails, the temporary file is removed; if the process is killed, `remove_temporary_files` removes it. The
+    file gets the permissions of a new file, by the umask.
 
     Args:
         path: The file; its folder is created if need be.
@@ -34,8 +36,10 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> Path:
     # The process and thread in the name: two writers of one file never share a temporary file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with _add_file_name(path):
+        with _name_file_in_errors(path, temporary):
+            mode = _find_new_file_mode(temporary)
             write(temporary)
+            os.chmod(temporary, mode)  # safetensors makes its files readable by their owner alone
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())  # before the rename: else a power cut could leave an empty file
         os.replace(temporary, path)
@@ -124,6 +128,18 @@ def require_empty_folder(folder: Path) -> None:
         raise ValueError(
             f"{folder} exists and is not an empty folder; choose another, so that nothing is overwritten"
         )
+
+
+def shorten_path(path: str) -> str:
+    """Make a path relative to the working directory, if it is below it, for people to read.
+
+    Args:
+        path: An absolute path.
+
+    Returns:
+        The relative path, or `path` as it is.
+    """
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def get_cache_folder(name: str) -> Path:
@@ -220,14 +236,22 @@ def replace_nonfinite(value: Any) -> Any:
 
 
 @contextmanager
-def _add_file_name(path: Path) -> Iterator[None]:
-    """Add the path to an OSError that names no file ("No space left on device"), and raise it again."""
+def _name_file_in_errors(path: Path, temporary: Path) -> Iterator[None]:
+    """Put the path into an OSError that names the temporary file, or none ("No space left on device")."""
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:
+        if error.filename in (None, str(temporary)) and error.errno is not None:
             error.filename = str(path)
         raise
+
+
+def _find_new_file_mode(path: Path) -> int:
+    """The permissions that a new file gets at a path by the umask and the folder; it is created and removed again."""
+    path.touch()  # os.umask can't be read without a change, which other threads would see
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
 
 
 def _is_running(process_id: int) -> bool:

@@ -44,7 +44,9 @@ def test_filter_prints_json(embeddings, tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["rank_by"] == "cosine"
     assert printed["outcomes"]["kept"] + printed["outcomes"]["duplicate of a better sample"] == 4
-    assert printed["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
+    assert printed["paths"] == [
+        str(tmp_path / "o" / name) for name in ("subset.parquet", "dropped.parquet", "filter.json")
+    ]
     assert not (tmp_path / "o" / "filter.html").exists()
 
 

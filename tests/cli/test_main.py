@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -49,6 +50,20 @@ def test_closed_pipe_is_no_error():
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert "Errno" not in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_closed_stdout_is_no_error():
+    run = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m prolip data ambiguity 'a red circle' >&-",
+        shell=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_errors_do_not_control_the_terminal(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["data", "check", "no\x1b[31mfile.csv"])
+    assert "no\\x1b[31mfile.csv" in capsys.readouterr().err
 
 
 def test_figure_is_written_into_an_existing_folder(tmp_path, capsys):

@@ -56,3 +56,8 @@ def test_fields_of_json():
     assert read_json_field(content, "c", "here") == read_json_field(content, "a.z", "here") == []
     with pytest.raises(BadSampleError, match="not JSON"):
         read_json_field(b"{", "a", "here")
+
+
+def test_names_of_files_do_not_control_the_terminal():
+    error = BadSampleError("no image", "a\x1b[31mb\n.txt", "see\x9b and \u00e4\U0001f600\udc80")
+    assert str(error) == "a\\x1b[31mb\\n.txt: no image (see\\x9b and \u00e4\U0001f600\\udc80)"

@@ -1,5 +1,6 @@
 """Embedding data sets: parts, footers, errors and damage."""
 
+import json
 import random
 import shlex
 from contextlib import suppress
@@ -55,6 +56,17 @@ def test_open_rejects_missing_parts(stored):
     with pytest.raises(ValueError, match="1 of 3 parts are missing, the first is part 1"):
         EmbeddingDataset.open(stored.folder)
     assert EmbeddingDataset.open(stored.folder, complete=False).missing_parts == [1]
+
+
+def test_open_of_a_header_with_any_number_of_parts_ends(stored):
+    """A damaged header of 10^18 parts: no list of them is made."""
+    path = stored.folder / "prolip.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "parts": 10**18}))
+    present = len(stored.part_indices)
+    with pytest.raises(
+        ValueError, match=f"{10**18 - present} of {10**18} parts are missing.* part {present}"
+    ):
+        EmbeddingDataset.open(stored.folder)
 
 
 def test_read_part_rejects_unknown_columns(stored):

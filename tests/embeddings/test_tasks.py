@@ -5,6 +5,7 @@ import shlex
 import threading
 
 import pytest
+from PIL import Image
 
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.embeddings import tasks
@@ -59,6 +60,34 @@ def test_open_source_of_texts_needs_no_images(tmp_path):
         assert [source.read(n).captions for n in range(2)] == [("a cat",), ("a dog",)]
     with pytest.raises(ValueError, match=r"captions\.txt: the format of the data is not recognized"):
         open_source(str(tmp_path / "captions.txt"), None, None, None)
+
+
+def make_image_folder(folder, captions):
+    """Three images, of which the first `captions` have a caption."""
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+    for number in range(captions):
+        (folder / f"{number}.txt").write_text(f"caption {number}")
+    return str(folder)
+
+
+@pytest.mark.parametrize("num_captions", [0, 1, 3])
+def test_open_source_of_images_needs_no_captions(tmp_path, num_captions):
+    source = open_source(make_image_folder(tmp_path, num_captions), None, None, "image")
+    expected = [(f"caption {n}",) if n < num_captions else () for n in range(3)]
+    assert [source.read(n).captions for n in range(3)] == expected
+
+
+def test_open_source_names_the_modality_that_fits(tmp_path):
+    with pytest.raises(ValueError, match="--modality image"):
+        open_source(make_image_folder(tmp_path, 0), None, None, None)
+    (tmp_path / "captions.csv").write_text("caption\na cat\n")
+    with pytest.raises(ValueError, match="--modality text"):
+        open_source(str(tmp_path / "captions.csv"), None, None, None)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty") as caught:
+        open_source(str(tmp_path / "empty"), None, None, None)
+    assert "--modality" not in str(caught.value)
 
 
 def test_open_source_of_texts_reads_shards(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from PIL import Image
 from rich.console import Console
+from scipy.stats import binomtest
 
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
@@ -560,10 +561,11 @@ def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task
 
 def test_the_table_says_what_chance_alone_does():
     result = compare_strategies(*made(), config=PromptsConfig(shots=(), runs=1))
-    rows = [replace(row, accuracy=Proportion.from_mean(0.8, 400)) for row in result.rows]
-    result = replace(result, rows=tuple(rows), n=400)
-    assert evaluation.compute_standard_error(result) == pytest.approx(0.02)
-    assert "on 400 images is about 2.0" in rendered(result)
+    rows = [replace(row, accuracy=Proportion.from_mean(1.0, 104)) for row in result.rows]
+    result = replace(result, rows=tuple(rows), n=104)
+    interval = binomtest(104, 104).proportion_ci(method="wilson")
+    assert f"100.00 ({100 * interval.low:.1f} to 100.0)" in rendered(result)
+    assert "one run on 104 images" in rendered(result)
 
 
 @pytest.mark.parametrize("plain", ["a photo of a {}", "a photo of a {c}."])

@@ -1,4 +1,5 @@
 import shlex
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -85,8 +86,25 @@ def test_filter_pairs_embeds_raw_data_and_counts_bad_samples(nano_path, tmp_path
     assert found.counts.kept == 4
     ids = np.load(tmp_path / "out" / "ids.npy")
     assert len(ids) == 4, "samples have uids, so ids are written"
-    assert {path.name for path in found.paths} == {"ids.npy", "subset.parquet", "filter.json"}
-    assert found.summary.written == ("ids.npy", "subset.parquet")
+    assert {path.name for path in found.paths} == {
+        "ids.npy", "subset.parquet", "dropped.parquet", "filter.json",
+    }  # fmt: skip
+    assert found.summary.written == ("ids.npy", "subset.parquet", "dropped.parquet")
+
+
+def test_filter_pairs_writes_each_sample_either_as_kept_or_as_dropped(polluted, tmp_path):
+    found = filtered(polluted, tmp_path, duplicates="both", duplicate_cosine=0.999)
+    kept, dropped = (
+        pq.read_table(tmp_path / name).to_pylist() for name in ("subset.parquet", "dropped.parquet")
+    )
+    indices = [[row["index"] for row in rows] for rows in (kept, dropped)]
+    assert sorted(indices[0] + indices[1]) == list(range(300))
+    assert Counter(row["outcome"] for row in dropped) + Counter(kept=len(kept)) == Counter(
+        found.summary.outcomes
+    )
+    for row in dropped:
+        assert (row["csd"] > found.summary.threshold) == (row["outcome"] == "below the threshold")
+        assert {name for name in row if name != "outcome"} == set(kept[0])
 
 
 def test_filter_pairs_writes_only_requested_outputs(nano_path, tmp_path):
@@ -105,6 +123,7 @@ def test_filter_pairs_writes_only_requested_outputs(nano_path, tmp_path):
         "00001.tar",
     ]
     assert not (tmp_path / "o" / "subset.parquet").exists()
+    assert not (tmp_path / "o" / "dropped.parquet").exists()
     assert tmp_path / "o" / "shards" in found.paths
 
 
@@ -248,7 +267,7 @@ def test_filter_pairs_skips_ids_if_a_uid_is_invalid(nano_path, tmp_path, caplog)
     done = filter_pairs(
         tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano_path, progress=False
     )
-    assert [path.name for path in done.paths] == ["subset.parquet", "filter.json"]
+    assert [path.name for path in done.paths] == ["subset.parquet", "dropped.parquet", "filter.json"]
     assert "the uid 'short'" in caplog.text
 
 

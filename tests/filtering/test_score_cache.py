@@ -82,6 +82,6 @@ def test_cache_scores_rejects_another_version(tmp_path):
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])])
     cache_scores(embeddings, tmp_path / "s")
     file = tmp_path / "s" / "_scores.json"
-    file.write_text(file.read_text().replace('"version": 4', '"version": 3'))
-    with pytest.raises(ValueError, match="scores of version 3, not 4"):
+    file.write_text(file.read_text().replace('"version": 5', '"version": 3'))
+    with pytest.raises(ValueError, match="scores of version 3, not 5"):
         cache_scores(embeddings, tmp_path / "s")

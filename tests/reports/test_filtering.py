@@ -3,6 +3,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from prolip.filtering.filter import filter_pairs
 from prolip.filtering.summary import Histogram
@@ -78,6 +79,20 @@ def test_filter_page_shows_outcomes_and_images(nano_path, tmp_path):
     assert seen.images
     assert all(one["src"].startswith("data:image/") for one in seen.images), "it needs no other file"
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+def test_filter_page_shows_paths_of_image_files(nano_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for number in range(4):
+        Image.new("RGB", (32, 32), (60 * number, 90, 30)).save(tmp_path / "photos" / f"{number}.png")
+    done = filter_pairs(
+        "photos", "o", keep_fraction=0.5, rank_by="image-uncertainty", model=nano_path, modality="image",
+        progress=False,
+    )  # fmt: skip
+    seen = Text(save_filter_page(done, tmp_path / "o").read_text())
+    for number in range(4):
+        assert f"photos/{number}.png" in seen.text
 
 
 def test_filter_page_shows_errors_of_missing_images(tmp_path):

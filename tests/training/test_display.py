@@ -10,12 +10,14 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 from rich.live import Live
+from scipy.stats import binomtest
 
 from prolip.console import ASCII_BLOCKS, sparkline
 from prolip.training.display import LiveDisplay, PlainDisplay, StepProgress, open_display
 
 TERMS = ("ppcl", "inclusion", "masked_images", "masked_texts", "vib_images", "vib_texts")
 CHECK = {
+    "held_out/n": 1000,
     "held_out/r1": 0.431,
     "held_out/image_to_text_r1": 0.42,
     "held_out/text_to_image_r1": 0.442,
@@ -141,9 +143,9 @@ def test_panel_shows_every_metric(clock):
         "lr 0.0005",
         "waiting for data 3%",
         "memory 1.23 GiB",
-        "held-out at step 600",
-        "R@1 43.1%   to text 42.0%   to image 44.2%",
-        "uncertainty of images 0.03510   of texts 0.03720   text above image 71.2%",
+        "held-out at step 600, n = 1,000",
+        "R@1 43.1%   to text 42.0% (39.0 to 45.1)   to image 44.2% (41.1 to 47.3)",
+        "text above image 71.2% (68.3 to 73.9)",
     ):
         assert part in text
     assert "skipped" not in text
@@ -158,7 +160,7 @@ def test_panel_keeps_held_out_results_and_drops_terms_of_earlier_stages(clock):
     screen.update(10, {"loss": 1.0, "loss/pml": 1.0} | CHECK)
     screen.update(20, {"loss": 1.0, "loss/ppcl": 1.0})
     text = draw(screen, console)
-    assert "held-out at step 10 " in text
+    assert "held-out at step 10, n = 1,000 " in text
     assert "ppcl" in text
     assert "pml" not in text
 
@@ -181,6 +183,13 @@ def test_panel_shows_partial_held_out_results(clock, check):
     screen, console = make_panel(clock)
     screen.update(1, check)
     assert ("50.0%" in draw(screen, console)) == ("held_out/x" not in check)
+
+
+def test_panel_does_not_call_104_of_104_certain(clock):
+    screen, console = make_panel(clock)
+    screen.update(1, {"held_out/n": 104.0, "held_out/r1": 1.0, "held_out/image_to_text_r1": 1.0})
+    interval = binomtest(104, 104).proportion_ci(method="wilson")
+    assert f"to text 100.0% ({100 * interval.low:.1f} to 100.0)" in draw(screen, console)
 
 
 def test_panel_of_a_deterministic_model_has_no_uncertainty(clock):
@@ -258,8 +267,8 @@ def test_plain_display_prints_one_line_per_update(clock):
         "text uncertainty 0.03512  scale 10.2  logit bias -9.8  grad norm 3.1  lr 0.0005  waiting for data 3%  "
         "memory 1.23 GiB  skipped steps 2",
         "step 120/2,000  15,360 samples  1,280 samples/s  left 3 min  loss 4.812  ppcl 4.800  inclusion 0.6900",
-        "held-out at step 120:  R@1 43.1%  to text 42.0%  to image 44.2%  uncertainty of images 0.03510  "
-        "of texts 0.03720  text above image 71.2%",
+        "held-out at step 120, n = 1,000:  R@1 43.1%  to text 42.0% (39.0 to 45.1)  to image 44.2% (41.1 to 47.3)  "
+        "uncertainty of images 0.03510  of texts 0.03720  text above image 71.2% (68.3 to 73.9)",
         "saved",
     ]
 

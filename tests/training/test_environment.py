@@ -7,11 +7,13 @@ import shutil
 import struct
 import sys
 import zlib
+from importlib import metadata
 from importlib.metadata import version
 
 import pytest
 import torch
 
+import prolip
 from prolip.training.environment import GitState, describe_environment, get_git_state
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -24,6 +26,22 @@ def _elsewhere(tmp_path, monkeypatch):
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+def test_a_checkout_that_is_not_installed_has_versions(monkeypatch):
+    """Without the package's metadata, which importlib.metadata reads, as in a checkout on PYTHONPATH."""
+    installed = describe_environment()
+    distribution = metadata.distribution
+
+    def hide_prolip(name):
+        if name == "prolip":
+            raise metadata.PackageNotFoundError(name)
+        return distribution(name)
+
+    monkeypatch.setattr(metadata, "distribution", hide_prolip)
+    found = describe_environment()
+    assert found.prolip == prolip.__version__
+    assert found.packages == installed.packages
 
 
 def write_object(git, kind, content):

@@ -78,7 +78,7 @@ def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
         images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     texts = nano.embed_texts(CAPTIONS)
     expected = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert found == pytest.approx({"held_out/n": len(CAPTIONS), **expected}, abs=1e-6)
 
 
 def test_a_likelihood_is_checked_by_its_match(draw, monkeypatch):

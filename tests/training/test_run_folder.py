@@ -302,3 +302,15 @@ def test_what_is_put_aside_takes_nobodys_name(tmp_path, config, nano):
     start(tmp_path / "run", config, nano)
     assert move_aside(tmp_path / "run") == tmp_path / "run.old2"
     assert (tmp_path / "run.old").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["model", "origin", "config"])
+def test_a_damaged_config_of_a_run_gets_a_sentence(tmp_path, config, nano, name):
+    start(tmp_path, config, nano)
+    path = tmp_path / "config.json"
+    content = json.loads(path.read_text())
+    read = read_config if name == "config" else read_empty_model
+    for broken in ({**content, name: 5}, {key: value for key, value in content.items() if key != name}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(ValueError, match=r"config\.json"):
+            read(tmp_path)

@@ -1,6 +1,9 @@
 """The hub: small files in exactly the layout of its cache, offline; and a pretended hub that takes what is pushed."""
 
 import shutil
+import socket
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import ClassVar
 
 import pytest
@@ -93,7 +96,7 @@ def test_fetch_requests_the_needed_files(monkeypatch, tmp_path):
     """Every file of the same revision, and no more than a model needs."""
     asked = []
 
-    def download(repo_id, name, revision):
+    def download(repo_id, name, revision, local_files_only):
         asked.append((name, revision))
         if name.startswith("open_clip"):
             raise errors.EntryNotFoundError.__new__(errors.EntryNotFoundError)
@@ -111,11 +114,55 @@ def test_fetch_requests_the_needed_files(monkeypatch, tmp_path):
 
 def test_offline_and_not_in_the_cache(cache):
     with pytest.raises(
-        OSError, match=r"hub repository me/nowhere is not in the cache, and the hub is unreachable"
+        OSError, match=r"me/nowhere is not in the cache.* HF_HUB_OFFLINE is set.*hf download me/nowhere"
     ):
         prolip.load("me/nowhere")
     with pytest.raises(OSError, match="hub repository me/nowhere at v2 is not in the cache"):
         prolip.load("me/nowhere", revision="v2")
+
+
+@pytest.fixture
+def silent_hub(monkeypatch):
+    """A hub on this machine that accepts connections and never answers; the cache is empty, and not offline."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(
+            "huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}"
+        )
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hub, "PROBE_SECONDS", 0.2)
+        yield
+
+
+def test_without_an_answer_of_the_hub_nothing_is_retried(cache, silent_hub, monkeypatch):
+    calls = []
+    download = hub.hf_hub_download
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *a, **k: calls.append(k) or download(*a, **k))
+    with pytest.raises(OSError, match=r"me/nowhere is not in the cache.*(did not answer|can't be reached)"):
+        hub.fetch("me/nowhere")
+    assert [call["local_files_only"] for call in calls] == [True]
+
+
+def test_without_an_answer_of_the_hub_the_cache_is_used(cache, silent_hub):
+    cache("timm/some-clip", FIXTURES / "open_clip" / "clip")
+    assert prolip.load("timm/some-clip", device="cpu").config.text.pooling == "end"
+
+
+def test_find_network_problem_of_a_host_without_a_server(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+    assert f"{endpoint} can't be reached (" in hub.find_network_problem()
+
+
+def test_find_network_problem_is_none_if_the_hub_answers(monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # it answers 501 to every request
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    assert hub.find_network_problem() is None
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_repository_without_a_model(cache, tmp_path):

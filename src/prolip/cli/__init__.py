@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 
+from prolip.checks import escape_controls
 from prolip.cli import common
 from prolip.cli import data as data_commands
 from prolip.cli import evaluate as evaluate_commands
@@ -22,6 +23,7 @@ from prolip.cli.calibrate import calibrate
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
+from prolip.cli.os_errors import describe_error
 from prolip.cli.parser import HELP_WORDS, Commands, run_one_of
 from prolip.cli.search import index, search
 from prolip.cli.train import train as run_training
@@ -140,7 +142,8 @@ def reported_errors(prog: str) -> Iterator[None]:
             stream.reconfigure(errors="backslashreplace")
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the shell: prolip doctor >&-
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader closed the pipe (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
@@ -149,7 +152,8 @@ def reported_errors(prog: str) -> Iterator[None]:
             raise
         from prolip.storage import redact_passwords
 
-        print(f"{prog}: {redact_passwords(str(error))}", file=sys.stderr)
+        lines = map(escape_controls, redact_passwords(describe_error(error)).split("\n"))
+        print(f"{prog}:", "\n".join(lines), file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prog}: stopped", file=sys.stderr)

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
 from prolip.embeddings.embedder_config import EmbedderConfig
+from prolip.folder_kinds import require_folder_for
+from prolip.version import __version__
 
 if TYPE_CHECKING:
     from prolip.embeddings.base_embedder import BaseEmbedder
@@ -83,6 +84,7 @@ class CliEvaluationOptions:
 
             require_local_folder(str(self.out), "--out")
             folder = self.out.expanduser()
+        require_folder_for("results", folder, beside=("a training run", "a model"))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -115,7 +117,7 @@ class CliEvaluationOptions:
             "command": result.task,
             "arguments": [redact_secrets(word) if "://" in word else word for word in command_line],
             "model": self.model_name,
-            "prolip": version("prolip"),
+            "prolip": __version__,
             "result": result.to_dict(),
         }
         paths = [write_json(folder / f"{result.task}.json", content), *other_files]

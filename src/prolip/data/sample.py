@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from PIL import Image
 
+from prolip.checks import escape_controls
+
 Reason = Literal[
     "no image",
     "empty image",
@@ -70,7 +72,7 @@ class BadSampleError(ValueError):
     """A sample that can't be used. Loaders count it and go on; `record` is what was wrong."""
 
     def __init__(self, reason: Reason, location: str, detail: str = "") -> None:
-        self.record = SampleError(reason, _escape_non_utf8(location), _escape_non_utf8(detail))
+        self.record = SampleError(reason, _escape(location), _escape(detail))
         super().__init__(str(self.record))
 
 
@@ -163,9 +165,12 @@ def _make_length_error(location: str) -> BadSampleError:
     return BadSampleError("caption too long", location, f"it has more than {MAX_CAPTION_LENGTH:,} characters")
 
 
-def _escape_non_utf8(text: str) -> str:
-    """Escape characters that UTF-8 can't hold: file names may be any bytes; messages go to logs, terminals and JSON."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _escape(text: str) -> str:
+    """Escape what UTF-8 can't hold, and control characters: file names may be any bytes.
+
+    Messages go to logs, terminals and JSON.
+    """
+    return escape_controls(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _is_encodable(text: str) -> bool:

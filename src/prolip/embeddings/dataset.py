@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,10 +84,14 @@ class EmbeddingDataset:
         import_extra("pyarrow", "data")
         storage = open_storage(location)
         dataset = cls(storage, DatasetHeader.read(storage))
-        if complete and (missing := dataset.missing_parts):
+        present, parts = set(dataset.part_indices), dataset.header.parts
+        if (
+            complete and len(present) < parts
+        ):  # without a list of what is missing: a damaged header can say any number
+            first = next(index for index in range(parts) if index not in present)
             raise ValueError(
-                f"{storage} is incomplete: {len(missing)} of {dataset.header.parts} parts are missing, the first is "
-                f"part {missing[0]}. Run `prolip embed` with the same options again to resume."
+                f"{storage} is incomplete: {parts - len(present)} of {parts} parts are missing, the first is part "
+                f"{first}. Run `prolip embed` with the same options again to resume."
             )
         return dataset
 
@@ -100,8 +105,9 @@ class EmbeddingDataset:
     @cached_property
     def part_indices(self) -> tuple[int, ...]:
         """Indices of the parts that exist, increasing; listed once, when they are first requested."""
-        names = self.storage.list_names()
-        return tuple(index for index in range(self.header.parts) if get_part_name(index) in names)
+        matches = (PART_NAME.fullmatch(name) for name in self.storage.list_names())
+        indices = sorted(int(match[1]) for match in matches if match)
+        return tuple(index for index in indices if index < self.header.parts)
 
     @property
     def missing_parts(self) -> list[int]:
@@ -234,6 +240,10 @@ class EmbeddingDataset:
     def _get_path(self, index: int) -> str:
         """Address of a part, for error messages."""
         return f"{self.storage}/{get_part_name(index)}"
+
+
+PART_NAME = re.compile(r"part-(\d{9,})\.parquet", re.ASCII)
+"""What `get_part_name` returns."""
 
 
 def get_part_name(index: int) -> str:

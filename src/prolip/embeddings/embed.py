@@ -31,6 +31,7 @@ from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
 from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.embeddings.worker import TaskResult, WorkerConfig
 from prolip.extras import import_extra
+from prolip.folder_kinds import require_folder_for
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
 from prolip.storage.addresses import redact_secrets
@@ -116,6 +117,8 @@ def embed(
             "With engine ray, model and data must be names or paths, because every worker opens them itself."
         )
     worker_config = _make_worker_config(model, data, out, config)
+    if isinstance(worker_config.storage, LocalStorage):
+        require_folder_for("embeddings", worker_config.storage.path)
     loaded_model = model if isinstance(model, ProLIP) else load(model, device=config.device).eval()
     tasks = open_tasks(
         data if isinstance(data, Source) else worker_config.data, config.captions, config.image, config.modality,

@@ -196,10 +196,10 @@ def open_source(
         modality: What is to be embedded; None: images and texts.
 
     Returns:
-        The source; with modality "image" and without `captions`, one without captions if the data has none.
+        The source; with modality "image" and without `captions`, images need no captions.
 
     Raises:
-        ValueError: The data is a stream, or of an unknown format.
+        ValueError: The data is a stream, or of an unknown format, or has no captions, or no images, but needs them.
     """
     if is_stream(data):
         raise ValueError(
@@ -208,12 +208,33 @@ def open_source(
     if modality == "text" and _is_caption_file(Path(data).expanduser()):
         return open_captions(data, captions)
     try:
-        return open_data(data, captions=captions, image=image)
-    except ValueError:
-        if modality != "image" or captions is not None:
+        source = open_data(data, captions=captions, image=image)
+    except ValueError as error:
+        if captions is not None or modality == "text":
             raise
-    # The images may have no captions, and need none.
-    return open_data(data, captions=(), image=image)
+        if modality is None:
+            raise ValueError(f"{error}{_suggest_modality(data, image)}") from None
+        return open_data(data, captions=(), image=image)  # the images may have no captions, and need none
+    if modality == "image" and captions is None and isinstance(source, ImageFolder):
+        return source.with_optional_captions()
+    return source
+
+
+def _suggest_modality(data: str, image: str | None) -> str:
+    """The end of a message on data that can't be embedded as images with captions; "" if it can't be at all.
+
+    Args:
+        data: What `open_data` takes, or a file of captions.
+        image: As for `open_data`.
+    """
+    path = Path(data).expanduser()
+    if path.is_file() and _is_caption_file(path):
+        return " To embed captions without images, pass modality text (--modality text)."
+    try:
+        open_data(data, captions=(), image=image)
+    except (ValueError, OSError):
+        return ""
+    return " To embed the images without captions, pass modality image (--modality image)."
 
 
 def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:

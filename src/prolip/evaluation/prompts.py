@@ -6,7 +6,6 @@ are never among them: they come from a second data set, or from a seeded split.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -32,6 +31,7 @@ from prolip.evaluation.strategies import (
     perplexity_strategies,
     zero_shot_strategies,
 )
+from prolip.evaluation.zeroshot_result import format_proportion
 from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.match import LogitParameters
 from prolip.zeroshot.class_names import imagenet_class_names, imagenet_templates
@@ -232,7 +232,7 @@ def _strategy_table(result: PromptsResult) -> Table:
         f"{result.rank_by}; BPRW is fitted to {result.num_train_images} {origin}"
     )
     is_imagenet = result.num_classes == len(imagenet_class_names())  # the paper has values for its classes
-    headings = ["accuracy %", f"std of {result.runs} runs", "effective prompts"]
+    headings = ["accuracy % (95 % interval)", f"std of {result.runs} runs", "effective prompts"]
     headings += ["paper %"] if is_imagenet else []
     table = make_table(title, ["strategy"], headings, caption=_describe_noise(result))
     previous_family = None
@@ -243,7 +243,7 @@ def _strategy_table(result: PromptsResult) -> Table:
         if previous_family not in (None, row.family):
             table.add_section()
         previous_family = row.family
-        accuracy = row.skipped if row.accuracy is None else f"{100 * row.accuracy.value:.2f}"
+        accuracy = row.skipped if row.accuracy is None else format_proportion(row.accuracy, 2)
         std = "" if row.std is None else f"±{100 * row.std:.2f}"
         effective_prompts = "" if row.effective_prompts is None else f"{row.effective_prompts:.1f}"
         paper = [format_percent(row.paper)] if is_imagenet else []
@@ -252,9 +252,8 @@ def _strategy_table(result: PromptsResult) -> Table:
 
 
 def _describe_noise(result: PromptsResult) -> str:
-    """The caption of the table: standard error, classes with few images, bad samples."""
-    error = compute_standard_error(result)
-    note = f"The standard error of an accuracy on {result.n} images is about {format_percent(error)}."
+    """The caption of the table: the intervals, classes with few images, bad samples."""
+    note = f"Intervals are Wilson's, of one run on {result.n} images."
     if num_short_classes := max((row.short_classes or 0 for row in result.rows), default=0):
         note += f" {num_short_classes} classes have fewer images than the shots asked for, and repeat those they have."
     bad = describe_bad_samples(result.num_bad)
@@ -333,17 +332,3 @@ def _check_embeddings(
             )
         if not 0 <= int(z_labels.min()) <= int(z_labels.max()) < len(prompts):
             raise ValueError(f"labels of {name} must be in 0..{len(prompts) - 1}, one for each class")
-
-
-def compute_standard_error(result: PromptsResult) -> float:
-    """Standard error sqrt(p (1 - p) / N) of the accuracy p of the ensemble of all prompts, for N tested images.
-
-    Args:
-        result: The result.
-
-    Returns:
-        The error; 0 if no strategy of the family "ensemble" has an accuracy.
-    """
-    accuracies = [row.accuracy.value for row in result.rows if row.family == "ensemble" and row.accuracy]
-    accuracy = accuracies[0] if accuracies else 0.0
-    return math.sqrt(accuracy * (1.0 - accuracy) / result.n)

@@ -15,12 +15,10 @@ from rich.table import Table
 from prolip.configs import build_dataclass, require_field_types
 from prolip.console import format_tables
 from prolip.files import read_json, replace_nonfinite
+from prolip.proportions import compute_wilson_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Z_95 = 1.959963984540054
-"""97.5 % quantile of the standard normal distribution: half the width of a 95 % interval, in standard errors."""
 
 MAX_NUMBER = 1e300
 """Numbers of a result are below it: a larger one, or one that is not finite, is a damaged file."""
@@ -73,19 +71,12 @@ class Proportion:
 
         Returns:
             The fraction with its interval.
+
+        Raises:
+            ValueError: The numbers can't be those of a proportion.
         """
-        if n < 1 or not 0 <= value <= 1:
-            raise ValueError(
-                f"a proportion needs a fraction from 0 to 1 of at least one case, not {value} of {n}"
-            )
-        shrink = 1 + Z_95**2 / n
-        center = (value + Z_95**2 / (2 * n)) / shrink
-        half_width = Z_95 * math.sqrt(value * (1 - value) / n + Z_95**2 / (4 * n * n)) / shrink
-        # At 0 and 1 the exact end is the value itself; rounding must not exclude it.
-        return cls(
-            value=value, n=n, low=min(value, max(0.0, center - half_width)),
-            high=max(value, min(1.0, center + half_width)),
-        )  # fmt: skip
+        low, high = compute_wilson_interval(value, n)
+        return cls(value=value, n=n, low=low, high=high)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.table import Table
 
 from prolip.choices import RankBy
-from prolip.console import format_number, format_percent, make_table
+from prolip.console import MISSING, format_number, format_percent, make_table
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.metrics.bins import AccuracyBin, AccuracyCorrelations
 from prolip.evaluation.metrics.calibration import CalibrationMetrics, PairCalibration
@@ -18,7 +18,7 @@ from prolip.evaluation.metrics.detection import DetectionMetrics
 from prolip.evaluation.metrics.recalibration import Recalibration
 from prolip.evaluation.metrics.selective import RiskCurve
 from prolip.evaluation.predictions import ConfidentError
-from prolip.evaluation.result import Mean, Proportion, Result, get_value
+from prolip.evaluation.result import Mean, Proportion, Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,18 +208,19 @@ def _make_accuracy_table(result: ZeroShotResult) -> Table:
     return table
 
 
-def format_proportion(proportion: Proportion | None) -> str:
+def format_proportion(proportion: Proportion | None, digits: int = 1) -> str:
     """Format a proportion and its interval in percent.
 
     Args:
         proportion: The proportion; None: undefined.
+        digits: Digits of the value after the point; the ends of the interval have one.
 
     Returns:
         "75.0 (40.9 to 92.9)".
     """
-    value = format_percent(get_value(proportion))
     if proportion is None:
-        return value
+        return MISSING
+    value = f"{100 * proportion.value:.{digits}f}"
     return f"{value} ({format_percent(proportion.low)} to {format_percent(proportion.high)})"
 
 

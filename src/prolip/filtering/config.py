@@ -25,8 +25,8 @@ class FilterConfig(EmbedConfig):
     duplicates: DuplicateKind | None = None
     """Drop near-duplicates by images, captions, or either; the one with the best score is kept. None: keep them."""
     outputs: tuple[FilterOutput, ...] | None = None
-    """ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids if samples
-    have a uid."""
+    """ids: ids.npy in DataComp's format. parquet: subset.parquet. dropped: dropped.parquet, all others with the reason.
+    shards: new tars. None: parquet and dropped, and ids if samples have a uid."""
     ground_truth: str | None = None
     """Column that is true for right pairs: precision and recall of the kept samples are reported."""
     duplicate_cosine: Advanced[float] = 0.97

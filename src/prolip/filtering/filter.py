@@ -21,13 +21,14 @@ from prolip.filtering.criteria import FilterScore, get_criterion
 from prolip.filtering.datacomp_ids import has_uids, write_datacomp_ids
 from prolip.filtering.duplicates import find_near_duplicates
 from prolip.filtering.kept_samples import require_readable
-from prolip.filtering.parquet_writer import write_parquet
+from prolip.filtering.parquet_writer import write_dropped, write_parquet
 from prolip.filtering.score_cache import ScoreCache, cache_scores
 from prolip.filtering.scores import get_score_columns
 from prolip.filtering.selection import Selection
 from prolip.filtering.shard_writer import claim_folder, write_shards
 from prolip.filtering.summary import FilterSummary, SelectionCounts, summarize_selection
 from prolip.filtering.threshold import Threshold, find_threshold
+from prolip.folder_kinds import require_folder_for
 from prolip.storage.commands import require_known_commands
 from prolip.storage.folders import LocalStorage, open_storage
 
@@ -59,8 +60,8 @@ def filter_pairs(
 ) -> FilterResult:
     """Keep the best fraction of image-text pairs by a criterion, exactly.
 
-    Writes what is kept and filter.json. A run that was stopped resumes; another criterion reads the cached scores, not
-    the embeddings. `out` is for one data set.
+    Writes what is kept, what is dropped, and filter.json. A run that was stopped resumes; another criterion reads the
+    cached scores, not the embeddings. `out` is for one data set.
 
     Args:
         data: An embedding data set; or data of any kind, which is embedded into `out`/embeddings first, by the model
@@ -78,6 +79,7 @@ def filter_pairs(
     if not isinstance(storage, LocalStorage):
         raise ValueError(f"{storage} is an object store, and out must be a folder of this machine")
     folder = storage.path
+    require_folder_for("the output of a filter", folder)
     embeddings, data_path = _open_embeddings(data, folder, config)
     if config.rank_by is None:
         config = replace(config, rank_by="csd" if embeddings.header.reads_variances else "cosine")
@@ -211,11 +213,13 @@ def _write_outputs(
         embeddings: Embeddings of these samples.
         config: What to write.
     """
-    chosen = config.outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
+    chosen = config.outputs or ("parquet", "dropped", *(("ids",) if has_uids(selection) else ()))
     if "ids" in chosen:
         yield write_datacomp_ids(folder / "ids.npy", selection)
     if "parquet" in chosen:
         yield write_parquet(folder / "subset.parquet", selection)
+    if "dropped" in chosen:
+        yield write_dropped(folder / "dropped.parquet", selection)
     if "shards" in chosen:
         write_shards(
             folder / "shards", selection, embeddings, data=data, num_kept=counts.kept, shard_size=config.shard_size,

@@ -22,7 +22,7 @@ from prolip.progress import progress_bar
 
 FILE = "_scores.json"
 """Says which embeddings the scores are of. Readers of Parquet folders skip names that begin with an underscore."""
-VERSION = 4
+VERSION = 5
 """Version of the cached tables: those of another version are refused."""
 
 

@@ -28,7 +28,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import log_inclusion
 
 SCORE_COLUMNS = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion")
-RESERVED_COLUMNS = ("part", "image_row", "text_row", *SCORE_COLUMNS)
+RESERVED_COLUMNS = ("part", "outcome", "image_row", "text_row", *SCORE_COLUMNS)
 """Names that an extra column can't have; it gets an underscore appended."""
 REPLACED_COLUMNS = ("modality", "mean", "log_var", "uncertainty", "metadata")
 """Columns of embeddings that scores replace, or (metadata) that repeat others."""

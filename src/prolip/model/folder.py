@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -207,6 +209,9 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
+        if number := re.search(r"\(os error (\d+)\)", str(error)):  # as Python would raise it
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from error
         # the folder, since the file itself may be a temporary one of `atomic_write`
         raise OSError(f"the weights can't be written to {path.parent}: {error}") from error
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from prolip.console import format_number
-from prolip.files import atomic_write
+from prolip.files import atomic_write, shorten_path
 from prolip.filtering.criteria import CRITERIA, FilterScore
 from prolip.filtering.examples import FilterExample, FilterExamples, find_examples
 from prolip.filtering.filter import FilterResult
@@ -127,16 +127,20 @@ def build_example(
         number: Number on the image, which near-duplicates share; None: no number.
 
     Returns:
-        The item. An image that can't be read is a gray square with a note on the reason.
+        The item, with the path or URL of the image, else the id. An image that can't be read is a gray square with a
+        note on the reason.
     """
-    caption = example.row["caption"] or example.row["id"]
+    row = example.row
+    caption = row["caption"] or row["id"]
+    location = row["url"] or row["id"] if row["path"] is None else shorten_path(row["path"])
     try:
-        image, lines = images.read(example.row), tuple(notes)
+        image, lines = images.read(row), tuple(notes)
     except READ_ERRORS as error:
         image, lines = PLACEHOLDER, (*notes, f"no image: {error}")
     return GalleryItem(
-        image=embed_image(image, f"image of: {caption}"), captions=(caption,), notes=lines, number=number
-    )
+        image=embed_image(image, f"image of: {caption}"), captions=(caption,), notes=lines,
+        location="" if location == caption else location, number=number,
+    )  # fmt: skip
 
 
 def draw_histogram(axes: Any, histogram: Histogram, threshold: float | None, score_name: str) -> None:

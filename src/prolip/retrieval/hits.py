@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from prolip.embeddings.schema import column_to_tensor
+from prolip.files import shorten_path
 from prolip.gaussian import Gaussian
 from prolip.measures.public import log_containment, log_inclusion
 from prolip.retrieval.index.vectors import extract_means
@@ -80,7 +80,7 @@ class SearchHits:
     def locations(self) -> list[str | None]:
         """n locations of images, for people: the path, relative to the working directory if below it; or the URL."""
         paths, urls = self.column("path"), self.column("url")
-        return [url if path is None else _shorten_path(path) for path, url in zip(paths, urls, strict=True)]
+        return [url if path is None else shorten_path(path) for path, url in zip(paths, urls, strict=True)]
 
     def argsort(self, key: np.ndarray) -> np.ndarray:
         """Compute the indices that sort the hits by a key.
@@ -118,11 +118,6 @@ class SearchHits:
         columns = {name: values.tolist() for name, values in scores.items() if values is not None}
         columns |= {name: self.column(name) for name in self.items.column_names}  # none is named like a score
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _shorten_path(path: str) -> str:
-    """The path relative to the working directory if it is below it, else as it is."""
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def score_items(rows: Any, query: Gaussian, probability: MatchProbability | None, method: str) -> SearchHits:

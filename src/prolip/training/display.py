@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prolip.console import ASCII_BLOCKS, BLOCKS, FailSafeFile, format_duration, sparkline
+from prolip.proportions import compute_wilson_interval
 from prolip.training.config import DisplayMode
 
 SECONDS_PER_FRAME = 0.25
@@ -45,6 +46,8 @@ HELD_OUT_LINES = (
      "text_above_image": "text above image {:.1%}"},
 )  # fmt: skip
 """The same for held-out metrics, whose names are without `HELD_OUT`."""
+PROPORTIONS = ("image_to_text_r1", "text_to_image_r1", "text_above_image")
+"""Held-out metrics that are shares of the samples: they are shown with Wilson's interval."""
 
 
 def open_display(mode: DisplayMode, name: str, *, steps: int, batch_size: int, first_step: int) -> Display:
@@ -139,7 +142,7 @@ class Display:
             self._show_training(training)
         if any(is_held_out.values()):
             held_out = {name.removeprefix(HELD_OUT): values[name] for name in values if is_held_out[name]}
-            self._show_held_out(f"held-out at step {step:,}", _format_lines(held_out, HELD_OUT_LINES))
+            self._show_held_out(*_format_held_out(step, held_out))
         self.tick(step)
 
     def print_message(self, text: str) -> None:
@@ -263,6 +266,28 @@ def _format_training_metrics(values: Mapping[str, float]) -> list[list[str]]:
     # as long as no step was skipped, nothing is said of skipped steps
     shown_values = {name: value for name, value in values.items() if name != "skipped_steps" or value}
     return _format_lines(shown_values, (term_formats, *LINES))
+
+
+def _format_held_out(step: int, values: Mapping[str, float]) -> tuple[str, list[list[str]]]:
+    """Format held-out metrics: a title, and lines of texts, in which proportions have their intervals.
+
+    Args:
+        step: Steps that are done.
+        values: By name, without `HELD_OUT`; the number of samples is `n`.
+    """
+    title, count = f"held-out at step {step:,}", values.get("n", 0.0)
+    n = round(count) if math.isfinite(count) else 0
+    if n < 1:
+        return title, _format_lines(values, HELD_OUT_LINES)
+    intervals = {
+        name: " ({:.1f} to {:.1f})".format(*(100 * end for end in compute_wilson_interval(values[name], n)))
+        for name in PROPORTIONS
+        if 0 <= values.get(name, math.nan) <= 1
+    }
+    formats = [
+        {name: text + intervals.get(name, "") for name, text in line.items()} for line in HELD_OUT_LINES
+    ]
+    return f"{title}, n = {n:,}", _format_lines(values, formats)
 
 
 def _format_lines(

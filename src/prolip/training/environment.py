@@ -6,9 +6,13 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from prolip.version import __version__
 
 GIT_TIMEOUT = 10
 """Seconds that a git command may take."""
@@ -76,7 +80,7 @@ def describe_machine() -> Machine:
     import torch
 
     return Machine(
-        prolip=version("prolip"),
+        prolip=__version__,
         python=platform.python_version(),
         platform=platform.platform(),
         packages=get_core_versions(),
@@ -90,7 +94,7 @@ def describe_machine() -> Machine:
 def get_core_versions() -> dict[str, str | None]:
     """Version of each dependency in pyproject.toml that belongs to no extra; None if it isn't installed."""
     # requirements such as "torch>=2.13; python_version > '3.10'", without the marker
-    requirements = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
+    requirements = [line.split(";")[0] for line in _list_requirements() if "extra ==" not in line]
     versions: dict[str, str | None] = {}
     for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in requirements):
         try:
@@ -98,6 +102,20 @@ def get_core_versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             versions[name] = None
     return versions
+
+
+def _list_requirements() -> list[str]:
+    """The dependencies of the installed package; of a checkout that isn't installed, those in its pyproject.toml."""
+    try:
+        return requires("prolip") or []
+    except PackageNotFoundError:
+        project = Path(__file__).parents[3] / "pyproject.toml"
+        if not project.is_file():
+            return []
+        dependencies: list[str] = tomllib.loads(project.read_text(encoding="utf-8"))["project"][
+            "dependencies"
+        ]
+        return dependencies
 
 
 def count_cpus() -> int | None:

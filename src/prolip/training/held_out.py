@@ -70,11 +70,12 @@ class HeldOutEvaluator:
             embedded: The samples. The order is that of the model's match logits.
 
         Returns:
-            Metrics by name; without those of uncertainty if the model has no variances.
+            Metrics by name, with the number of samples; without those of uncertainty if the model has no variances.
         """
         images, texts, logits = embedded
         metric: RankingMetric = logits.similarity_metric or logits
-        return compute_retrieval(images, texts, self._is_match, metric) | compute_uncertainty(images, texts)
+        retrieval = compute_retrieval(images, texts, self._is_match, metric)
+        return {"held_out/n": float(len(images))} | retrieval | compute_uncertainty(images, texts)
 
     def _embed_images(self, rows: Tensor) -> Gaussian:
         """Embed the images with these row numbers (n,): (n, D), on the model's device."""

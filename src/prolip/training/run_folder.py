@@ -132,6 +132,11 @@ def read_config(folder: Path) -> TrainConfig:
             f"{folder} has run format {run_json.get('version')}; this version of prolip reads format {VERSION}. Use "
             "the version that wrote it, or start a new run with --out"
         )
+    if not isinstance(run_json["config"], dict):
+        raise ValueError(
+            f"{folder / CONFIG} is damaged: its config must be an object with named values, not "
+            f"{type(run_json['config']).__name__}. Copy the run again"
+        )
     missing = sorted(set(TrainConfig().to_dict()) - set(run_json["config"]))
     if missing:
         raise ValueError(f"{folder / CONFIG} is damaged: its config lacks {', '.join(missing)}")
@@ -178,8 +183,17 @@ def read_empty_model(folder: Path) -> ProLIP:
 
     Returns:
         The model, on the CPU.
+
+    Raises:
+        ValueError: config.json is damaged.
     """
     run_json = read_json(folder / CONFIG)
+    for name in ("model", "origin"):
+        if not isinstance(run_json.get(name), dict):
+            raise ValueError(
+                f"{folder / CONFIG} is damaged: {name} must be an object with named values, not "
+                f"{json.dumps(run_json.get(name))}. Copy the run again"
+            )
     model = ProLIP(ModelConfig.from_dict(run_json["model"]))
     model.origin = run_json["origin"]
     if (folder / TOKENIZER_FILE).is_file():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
-from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub import HfApi, constants, get_session, hf_hub_download
 from huggingface_hub import errors as hub
 
 from prolip.model.config import ImageConfig, ModelConfig
@@ -18,6 +19,9 @@ from prolip.weights.formats.files import CONFIG_AND_WEIGHTS, PREPROCESSING_FILES
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
 )  # fmt: skip
+
+PROBE_SECONDS = 2.0
+"""How long the hub has to answer; after that, files are taken from its cache alone."""
 
 CARD_TEMPLATE = """---
 library_name: prolip
@@ -58,7 +62,8 @@ Training data, evaluation and intended use: to be filled in by whoever trained i
 def fetch(repo_id: str, revision: str | None = None) -> Path:
     """Download config, weights, tokenizer and preprocessing config of a model.
 
-    huggingface_hub handles cache, token, proxies and HF_HUB_OFFLINE.
+    huggingface_hub handles cache, token, proxies and HF_HUB_OFFLINE. If the hub doesn't answer, files are taken from
+    the cache.
 
     Args:
         repo_id: `owner/name`.
@@ -71,14 +76,15 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         ValueError: If the repository has no model in a known format.
         OSError: If the hub is unreachable, or the repository is missing, private or gated.
     """
+    problem = find_network_problem()
     for config, weights in CONFIG_AND_WEIGHTS:
-        if _download(repo_id, config, revision) is None:
+        if _download(repo_id, config, revision, problem) is None:
             continue
         for name in weights:
-            path = _download(repo_id, name, revision)
+            path = _download(repo_id, name, revision, problem)
             if path is not None:
                 for extra in (*TOKENIZER_FILES, *PREPROCESSING_FILES, WORDS_FILE):
-                    _download(repo_id, extra, revision)
+                    _download(repo_id, extra, revision, problem)
                 return path.parent
     raise ValueError(
         f"{_describe_repo(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} "
@@ -99,8 +105,40 @@ def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
     Raises:
         OSError: If the hub is unreachable, or the repository is missing, private or gated.
     """
-    paths = [path for name in TOKENIZER_FILES if (path := _download(repo_id, name, revision)) is not None]
+    problem = find_network_problem()
+    downloads = (_download(repo_id, name, revision, problem) for name in TOKENIZER_FILES)
+    paths = [path for path in downloads if path is not None]
     return paths[0].parent if paths else None
+
+
+def find_network_problem() -> str | None:
+    """Find out why the hub can't be asked now, within `PROBE_SECONDS`.
+
+    Downloads of huggingface_hub retry for half a minute per file. This is one request without retries; it runs in a
+    thread, because looking up the name of the host has no timeout.
+
+    Returns:
+        The reason, to follow "because"; None if the hub answers.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    reasons: list[str | None] = []
+
+    def probe() -> None:
+        """Append None if the hub answers, else the error."""
+        try:
+            get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+        except Exception as error:  # of the HTTP library, which changes with the version of huggingface_hub
+            reasons.append(_first_line(error))
+        else:
+            reasons.append(None)
+
+    thread = Thread(target=probe, daemon=True)
+    thread.start()
+    thread.join(PROBE_SECONDS)
+    if not reasons:
+        return f"{constants.ENDPOINT} did not answer within {PROBE_SECONDS:g} seconds"
+    return reasons[0] and f"{constants.ENDPOINT} can't be reached ({reasons[0]})"
 
 
 @contextmanager
@@ -173,18 +211,22 @@ def _hide_folder(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
+def _download(repo_id: str, name: str, revision: str | None, problem: str | None) -> Path | None:
     """Path of a file in the cache, downloaded if need be; None if the repository doesn't have it.
+
+    With a `problem`, of `find_network_problem`, only the cache is read.
 
     Raises OSError with advice if the hub is unreachable, or the repository is missing, private or gated.
     """
     try:
-        return Path(hf_hub_download(repo_id, name, revision=revision))
+        return Path(hf_hub_download(repo_id, name, revision=revision, local_files_only=problem is not None))
     except hub.EntryNotFoundError as error:
         if isinstance(error, hub.LocalEntryNotFoundError) and not _is_cached(repo_id, revision):
             raise OSError(
-                f"{_describe_repo(repo_id, revision)} is not in the cache, and the hub is unreachable "
-                f"(or HF_HUB_OFFLINE is set): {_first_line(error)}"
+                f"{_describe_repo(repo_id, revision)} is not in the cache, and can't be downloaded, because "
+                f"{problem or _first_line(error)}. Run this again with a network, or pass a local folder: `hf download "
+                f"{repo_id} --local-dir FOLDER` makes one on a machine with a network. (There is no local folder or "
+                f"file {repo_id} here.)"
             ) from error
         return None
     except hub.GatedRepoError as error:

@@ -223,7 +223,10 @@ def _convert_foreign_model(source: ForeignModel, format: WeightFormat) -> Loaded
             f"{source.path}: its config is not valid for the format {format.name}: {error}"
         ) from error
     tensors, report = apply_rules(
-        format.make_rules(source, config), source.tensors, format.ignored, source.path
+        format.make_rules(source, config),
+        source.tensors,
+        format.ignored,
+        f"{source.path}, read as {format.name}",
     )
     model = ProLIP.from_tensors(config, tensors, source.path)
     model.origin = {"format": format.name, "config": dict(source.config)}

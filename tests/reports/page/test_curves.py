@@ -1,5 +1,7 @@
 """Descriptions and points of the training curves."""
 
+from scipy.stats import binomtest
+
 from prolip.reports.page import curves
 
 
@@ -18,3 +20,14 @@ def test_get_points_skips_lines_without_a_finite_number():
     lines = [{"samples": 1, "a": 2.0}, {"samples": 2}, {"samples": 3, "a": None}, {"a": 1.0}]
     lines += [{"samples": 4, "a": float("nan")}, {"samples": 5, "a": float("inf")}]
     assert curves.get_points(lines, "a") == [(1, 2.0)]
+
+
+def test_describe_last_recalls_has_wilson_intervals_and_n():
+    line = {"samples": 8, "held_out/image_to_text_r1": 1.0, "held_out/text_to_image_r1": 0.5}
+    text = curves.describe_last_recalls([line, {**line, "held_out/n": 104.0}])
+    for successes, direction in ((104, "image to text"), (52, "text to image")):
+        interval = binomtest(successes, 104).proportion_ci(method="wilson")
+        percents = [f"{100 * end:.1f}\u00a0%" for end in (interval.low, interval.high)]
+        assert f"{direction} (95 % interval {percents[0]} to {percents[1]})" in text
+    assert "n = 104 samples" in text
+    assert curves.describe_last_recalls([line]) == ""

@@ -112,7 +112,11 @@ def test_every_tensor_is_accounted_for(golden):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda t: t.pop("visual.ln_post.bias"), "1 tensors are missing: visual.ln_post.bias"),
+        (
+            lambda t: t.pop("visual.ln_post.bias"),
+            "read as prolip-release: 1 tensors are missing: visual.ln_post.bias",
+        ),
+        (lambda t: t.pop("text.unc_emb"), "read as prolip-release: 1 tensors are missing: text.unc_emb"),
         (
             lambda t: t.update({"visual.more": torch.zeros(2)}),
             "visual.more",
@@ -127,6 +131,26 @@ def test_missing_tensors_raise(tmp_path, edit, message):
     folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", edit)
     with pytest.raises(ValueError, match=message):
         prolip.load(folder)
+
+
+def test_a_coca_is_not_called_a_release_checkpoint(tmp_path):
+    """CoCa of open_clip has text.cls_emb as the release has, and nothing of its uncertainty."""
+
+    def make_coca(tensors):
+        for name in [name for name in tensors if "unc" in name]:
+            del tensors[name]
+        tensors["text_decoder.text_projection"] = torch.zeros(2, 2)
+
+    def edit_config(config):
+        config["multimodal_cfg"] = {"width": 64}
+        for name in ("vision_cfg", "text_cfg"):
+            config[name].pop("embed_unc", None)
+
+    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", make_coca, edit_config)
+    with pytest.raises(ValueError, match="CoCa") as caught:
+        prolip.load(folder)
+    assert "tensors are missing" not in str(caught.value)
+    assert "for the format prolip-release" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 
 from prolip.data.sample import BadSampleError, Sample, parse_captions
@@ -34,6 +35,7 @@ class ImageFolder(SingleChunkSource):
         self.path = Path(path)
         self.captions = captions
         self.lines = lines
+        self._requires_captions = captions
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path}: no such folder")
         self._pairs = _pair_files(sorted(iter_files(self.path)), captions)
@@ -45,6 +47,12 @@ class ImageFolder(SingleChunkSource):
 
     def __len__(self) -> int:
         return len(self._pairs)
+
+    def with_optional_captions(self) -> ImageFolder:
+        """Make a copy in which an image without a .txt file is a sample without captions, not a bad sample."""
+        folder = copy(self)
+        folder._requires_captions = False
+        return folder
 
     def sample_keys(self) -> list[str]:
         """Return the keys of all samples: the path of the image (or of the text), relative to the folder."""
@@ -79,8 +87,11 @@ class ImageFolder(SingleChunkSource):
     def _read_captions(self, text_file: str, location: str) -> tuple[str, ...]:
         """Read the captions of a .txt file, whose path is relative to the folder; "" if the image has no such file.
 
-        BadSampleError if there is no such file, or if it has no captions or is longer than 1 MB.
+        BadSampleError if there is no such file but captions are required, or if it has no captions or is longer than
+        1 MB.
         """
+        if not text_file and not self._requires_captions:
+            return ()
         if not text_file:
             raise BadSampleError("no caption", location, "there is no .txt file of the same name")
         require_sample_file(self.path / text_file, location)

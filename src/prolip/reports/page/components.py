@@ -42,11 +42,16 @@ class PageFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryItem:
-    """An image with captions and short notes below it. number: of the image in a figure."""
+    """An image with captions and short notes below it.
+
+    location: path or URL of the image.
+    number:   number of the image in a figure.
+    """
 
     image: PageImage
     captions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    location: str = ""
     number: int | None = None
 
 

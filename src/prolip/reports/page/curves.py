@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from prolip.proportions import compute_wilson_interval
 from prolip.reports import figures
 from prolip.reports.page.components import PageFigure, PageSection
 from prolip.reports.page.formatting import REVERSED, format_count, format_percentage
@@ -224,7 +225,7 @@ def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
 
     return PageFigure(
         title="Held-out retrieval",
-        description=describe_recall(mean),
+        description=f"{describe_recall(mean)}{describe_last_recalls(run.metrics)}",
         svg=render_panel(draw, "Recall at 1 on held-out data over samples, both directions"),
     )
 
@@ -247,6 +248,26 @@ def describe_recall(points: Points) -> str:
         f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}. "
         "These are the pairs held out in training; the number at the top of the page is of the evaluation data."
     )
+
+
+def describe_last_recalls(lines: Sequence[Mapping[str, float | None]]) -> str:
+    """Describe the last recall of each direction, with its Wilson interval and the number of samples.
+
+    Args:
+        lines: Lines of metrics.jsonl.
+
+    Returns:
+        A sentence, after a space; "" if the number of samples was not logged.
+    """
+    texts = []
+    for title, name in (("image to text", "image_to_text_r1"), ("text to image", "text_to_image_r1")):
+        recalls, counts = (get_points(lines, f"held_out/{key}") for key in (name, "n"))
+        if not recalls or not counts:
+            return ""
+        low, high = compute_wilson_interval(recalls[-1][1], round(counts[-1][1]))
+        interval = f"{format_percentage(low)} to {format_percentage(high)}"
+        texts.append(f"{format_percentage(recalls[-1][1])} {title} (95 % interval {interval})")
+    return f" The last: {', '.join(texts)}; n = {counts[-1][1]:,.0f} samples."
 
 
 def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from prolip.data.sources.labeled import LabeledData
 from prolip.evaluation.metrics.confidence import Confidence
-from prolip.evaluation.prompts import PromptsResult, compute_standard_error
+from prolip.evaluation.prompts import PromptsResult
 from prolip.evaluation.strategies import StrategyFamily, TemplateWeight
 from prolip.evaluation.zeroshot_result import SelectiveMetrics, ZeroShotResult
 from prolip.reports import zeroshot as plots
@@ -249,7 +249,7 @@ def describe_strategies(prompts: PromptsResult) -> str:
     """
     accuracies = {
         family: [
-            (row.name, row.accuracy.value)
+            (row.name, row.accuracy)
             for row in prompts.rows
             if row.family == family and row.accuracy is not None
         ]
@@ -259,14 +259,17 @@ def describe_strategies(prompts: PromptsResult) -> str:
     if not accuracies["bprw"]:
         return f"{text} This model has no uncertainty, so no weights are learned."
     name, accuracy = accuracies["bprw"][-1]  # the last one learns from the most labeled images
-    gain = accuracy - accuracies["ensemble"][0][1]  # the first ensemble has equal weights
-    error = compute_standard_error(prompts)
-    verdict = "within noise" if abs(gain) <= 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
+    ensemble = accuracies["ensemble"][0][1]  # the first ensemble has equal weights
+    gain = accuracy.value - ensemble.value
+    if ensemble.low <= accuracy.value <= ensemble.high:
+        verdict = "within noise"
+    else:
+        verdict = "a gain" if gain > 0 else f"a loss, {REVERSED}"
     points = f"{100 * gain:+.1f}".replace("-", "−")
     text = f"{text} Learned weights ({name}) change accuracy by {points} percentage points: {verdict}"
-    control = max(accuracies["control"], key=lambda entry: entry[1], default=None)
-    if verdict == "a gain" and control is not None and control[1] > accuracy - 2 * error:
-        return f"{text}, but {control[0]} reaches {format_percentage(control[1])} too."
+    control = max(accuracies["control"], key=lambda entry: entry[1].value, default=None)
+    if verdict == "a gain" and control is not None and control[1].value > accuracy.low:
+        return f"{text}, but {control[0]} reaches {format_percentage(control[1].value)} too."
     return f"{text}."
 
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from prolip.data.source import compute_fingerprint
 from prolip.embeddings.dataset import EmbeddingDataset
-from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.header import DatasetHeader, has_embeddings
 from prolip.embeddings.schema import read_mean_traces
 from prolip.extras import import_extra
+from prolip.folder_kinds import require_folder_for
 from prolip.progress import progress_bar
 from prolip.retrieval.index.checksums import store_checksums, store_origin_checksum
 from prolip.retrieval.index.database import (
@@ -25,6 +26,7 @@ from prolip.retrieval.index.database import (
 )
 from prolip.retrieval.index.sql import quote_text
 from prolip.retrieval.index.vectors import make_item_vectors
+from prolip.storage.addresses import parse_address
 
 COMMIT_ROWS = 32_768
 """Rows of one commit, unless a part has more: some 200 MB. A billion rows are 30,000 commits."""
@@ -52,6 +54,7 @@ def index_embeddings(
         )
     for first, second in combinations(datasets, 2):  # before anything is created
         _require_same_headers(first.header, first.storage, second)
+    require_database_folder(uri)
     with lock_for_writing(uri):
         database = Database.open(uri) if has_database(uri) else Database.create(uri, datasets[0].header)
         for embeddings in datasets:
@@ -59,6 +62,21 @@ def index_embeddings(
         for embeddings in datasets:
             append_embeddings(database, embeddings, progress=progress)
     return database
+
+
+def require_database_folder(uri: str | Path) -> None:
+    """Raise ValueError if a folder or URI holds something else that prolip wrote, such as embeddings.
+
+    Args:
+        uri: Where a database is to be written.
+    """
+    address = parse_address(uri, "database")
+    if address.scheme == "file":
+        require_folder_for("a database", Path(address.path))
+    elif has_embeddings(str(uri)):
+        raise ValueError(
+            f"{uri} holds embeddings, so a database can't be written there. Choose another address."
+        )
 
 
 def append_embeddings(

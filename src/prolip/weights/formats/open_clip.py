@@ -62,6 +62,11 @@ def _read_config(source: ForeignModel) -> ModelConfig:
     model_cfg = source.config.get("model_cfg", source.config)
     if not isinstance(model_cfg, Mapping) or "vision_cfg" not in model_cfg or "text_cfg" not in model_cfg:
         raise ValueError("the config of an open_clip model must have vision_cfg and text_cfg")
+    if source.has("text.cls_emb"):
+        raise ValueError(
+            "it is a CoCa (its text tower has text.cls_emb), which is not supported: use a CLIP or SigLIP. (A "
+            "checkpoint of the ProLIP release has text.unc_emb, too.)"
+        )
     check_known_keys(model_cfg, MODEL_KEYS, "model_cfg")
     check_known_keys(model_cfg["vision_cfg"], VISION_KEYS, "vision_cfg")
     check_known_keys(model_cfg["text_cfg"], TEXT_KEYS, "text_cfg")

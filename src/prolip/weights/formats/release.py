@@ -43,9 +43,21 @@ TEXT_KEYS = {
 }  # fmt: skip
 
 
+UNCERTAINTY_TENSORS = (
+    "text.unc_emb", "text.text_uncertainty_projection.weight", "visual.unc_embedding", "visual.uncertainty_proj.weight",
+)  # fmt: skip
+"""Tensors that only the release has. open_clip's CoCa has text.cls_emb, too."""
+
+
 def _matches(source: ForeignModel) -> bool:
-    """Whether the model has the release's tensors: a class-token ViT, and [CLS] of the text, which open_clip lacks."""
-    return source.has("visual.class_embedding", "text.cls_emb")
+    """Whether the model is of the release: a class-token ViT, [CLS] of the text, and anything of its uncertainty.
+
+    A file without some of its tensors still is, so that the message says what is missing.
+    """
+    text_cfg = source.config.get("text_cfg")
+    is_configured = isinstance(text_cfg, Mapping) and bool(text_cfg.get("embed_unc"))
+    has_uncertainty = is_configured or any(source.has(name) for name in UNCERTAINTY_TENSORS)
+    return has_uncertainty and source.has("visual.class_embedding", "text.cls_emb")
 
 
 def parse_config(release_config: Mapping[str, Any]) -> ModelConfig:

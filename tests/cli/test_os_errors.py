@@ -1,0 +1,82 @@
+"""Errors of the operating system end in sentences, not in their numbers."""
+
+import errno
+import os
+
+import pytest
+from safetensors import SafetensorError
+
+from prolip.cli import main, reported_errors
+from prolip.cli.os_errors import SENTENCES, describe_error
+from prolip.files import atomic_write
+from prolip.model import folder
+
+
+def report(capsys, error):
+    """What the command line prints for an error."""
+    with pytest.raises(SystemExit) as ended, reported_errors("prolip"):
+        raise error
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", SENTENCES)
+def test_errors_of_the_system_name_the_file_and_what_to_do(capsys, code):
+    printed = report(capsys, OSError(code, os.strerror(code), "some/file"))
+    assert printed.startswith("prolip: some/file: ")
+    assert "Errno" not in printed
+    assert printed.count(". ") >= 1, "a sentence on what to do follows"
+
+
+def test_a_full_disk(capsys):
+    with pytest.raises(OSError, match="No space left") as caught, open("/dev/full", "w", buffering=1) as file:
+        file.write("x\n")
+    assert "no space is left on its disk. Free some" in report(capsys, caught.value)
+
+
+def test_other_errors_lose_their_numbers(capsys):
+    assert report(capsys, OSError(errno.ECONNRESET, "reset", "x")) == "prolip: reset: 'x'\n"
+    assert (
+        report(capsys, ValueError("no model ([Errno -2] unknown host)"))
+        == "prolip: no model (unknown host)\n"
+    )
+    assert describe_error(OSError("as it is")) == "as it is"
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("file", "file: it is a file, but a folder is needed"),
+        ("file/deep", "file/deep: a part of this path is a file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["index", "embed"])
+def test_a_file_in_place_of_the_output_folder(tmp_path, monkeypatch, capsys, command, out, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    words = ["embed", "scenes:simple,size=48,length=2", "--model", "scenes-tiny", "--out"]
+    if command == "index":
+        main([*words, "e"])
+        words = ["index", "e", "--out"]
+    with pytest.raises(SystemExit):
+        main([*words, out])
+    assert message in capsys.readouterr().err
+
+
+def test_full_disk_while_weights_are_written_names_the_file(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(folder, "save_file", fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        atomic_write(tmp_path / "model.safetensors", lambda path: folder.write_safetensors({}, path))
+    assert caught.value.errno == errno.ENOSPC
+    assert describe_error(caught.value).startswith(f"{tmp_path / 'model.safetensors'}: no space is left")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path, capsys):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(PermissionError) as caught:
+        atomic_write(tmp_path / "locked" / "a", lambda path: path.write_text(""))
+    assert describe_error(caught.value).startswith(f"{tmp_path / 'locked' / 'a'}: permission denied")
