@@ -18,7 +18,7 @@ BLOCK_ITEMS = 2**14
 
 
 def log_perplexity(
-    queries: Gaussian,
+    queries: Gaussian | MeanTrace,
     pool: Gaussian | Iterable[MeanTrace],
     logits: float | LogitParameters,
     *,
@@ -49,17 +49,18 @@ def log_perplexity(
     Raises:
         ValueError: Shapes or values are wrong, or no item remains for a query.
     """
-    _check_queries(queries, logits, k, exclude)
-    parts = [_to_mean_trace(pool)] if isinstance(pool, Gaussian) else pool
-    asked = queries.mean_trace()
-    running = RunningEntropy(len(queries), queries.mean.device)
+    asked = _to_mean_trace(queries, "queries")
+    _check_options(len(asked.mean), logits, k, exclude)
+    parts = [_to_mean_trace(pool, "pool")] if isinstance(pool, Gaussian) else pool
+    num_queries, dim = asked.mean.shape
+    running = RunningEntropy(num_queries, asked.mean.device)
     first = 0  # row of the block's first item in the pool
     for block in _split_blocks(parts):
-        if block.mean.ndim != 2 or block.mean.shape[1] != queries.dim:
+        if block.mean.ndim != 2 or block.mean.shape[1] != dim:
             raise ValueError(
-                f"queries have {queries.dim} dimensions, the pool has {block.mean.shape[-1]}. Embed both with one model"
+                f"queries have {dim} dimensions, the pool has {block.mean.shape[-1]}. Embed both with one model"
             )
-        for rows in _split_rows(len(queries), len(block.mean)):
+        for rows in _split_rows(num_queries, len(block.mean)):
             values = k * compute_logits(MeanTrace(asked.mean[rows], asked.uncertainty[rows]), block, logits)
             if exclude is not None:
                 _remove_excluded(values, exclude[rows] - first)
@@ -162,11 +163,12 @@ def _softmax_entropy(logits: Tensor) -> Tensor:
     return entropy
 
 
-def _to_mean_trace(pool: Gaussian) -> MeanTrace:
-    """The means and traces of a pool that is a Gaussian, after a check."""
-    if check_gaussian(pool, "pool").mean.ndim != 2:
-        raise ValueError(f"pool must be (rows, D), not {tuple(pool.shape)}")
-    return pool.mean_trace()
+def _to_mean_trace(z: Gaussian | MeanTrace, name: str) -> MeanTrace:
+    """Means and traces of (N, D), after a check; the values of a `MeanTrace` come from disk, already checked."""
+    result = z if isinstance(z, MeanTrace) else check_gaussian(z, name).mean_trace()
+    if result.mean.ndim != 2:
+        raise ValueError(f"{name} must be (rows, D), not {tuple(result.mean.shape)}")
+    return result
 
 
 def _split_blocks(parts: Iterable[MeanTrace]) -> Iterator[MeanTrace]:
@@ -189,21 +191,19 @@ def _remove_excluded(logits: Tensor, excluded: Tensor) -> None:
     logits[inside, excluded[inside]] = -torch.inf
 
 
-def _check_queries(
-    queries: Gaussian, logits: float | LogitParameters, k: float, exclude: Tensor | None
+def _check_options(
+    num_queries: int, logits: float | LogitParameters, k: float, exclude: Tensor | None
 ) -> None:
-    """Raise TypeError or ValueError unless the queries, the factors and the shape of `exclude` are valid."""
-    if check_gaussian(queries, "queries").mean.ndim != 2:
-        raise ValueError(f"queries must be (rows, D), not {tuple(queries.shape)}")
+    """Raise ValueError unless the factors and `exclude` of N queries are valid."""
     scale = logits.scale if isinstance(logits, LogitParameters) else logits
     for name, value in (("the scale of the logits", scale), ("k", k)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite number of at least 0, not {value}")
     if exclude is None:
         return
-    if tuple(exclude.shape) != (len(queries),) or exclude.dtype != torch.int64:
+    if tuple(exclude.shape) != (num_queries,) or exclude.dtype != torch.int64:
         raise ValueError(
-            f"exclude must be int64 ({len(queries)},), one row per query, not {exclude.dtype} {tuple(exclude.shape)}"
+            f"exclude must be int64 ({num_queries},), one row per query, not {exclude.dtype} {tuple(exclude.shape)}"
         )
     if len(exclude) and int(exclude.min()) < -1:
         raise ValueError(f"exclude must be rows of the pool, or -1, not {int(exclude.min())}")
