@@ -109,7 +109,7 @@ def estimate_entropy(exact: Tensor, sampled: Tensor, num_others: int) -> tuple[f
     if not count:
         if num_others:
             raise ValueError(f"{num_others} items are left, but none of them was drawn: draw at least one")
-        return float(_softmax_entropy(exact[None])[0]), 0.0
+        return float(softmax_entropy(exact[None])[0]), 0.0
     weight = num_others / count
     running = RunningEntropy(1, exact.device)
     running.add(slice(0, 1), exact[None])
@@ -147,7 +147,7 @@ class RunningEntropy:
         """
         log_sum = logits.logsumexp(1)
         is_empty = log_sum.isneginf()  # all of them excluded: the softmax is not defined
-        entropy = torch.where(is_empty, 0.0, _softmax_entropy(logits) + log_weight)
+        entropy = torch.where(is_empty, 0.0, softmax_entropy(logits) + log_weight)
         log_sum, old = log_sum + log_weight, self.log_sum[rows]
         total = torch.logaddexp(old, log_sum)
         known = ~total.isneginf()
@@ -157,8 +157,15 @@ class RunningEntropy:
         self.log_sum[rows] = total
 
 
-def _softmax_entropy(logits: Tensor) -> Tensor:
-    """Entropy, in nats, of the softmax over each row of logits (B, M): (B,). Logits of -inf have probability 0."""
+def softmax_entropy(logits: Tensor) -> Tensor:
+    """Entropy of the softmax over each row of logits.
+
+    Args:
+        logits: (B, M). -inf has probability 0.
+
+    Returns:
+        (B,), in nats.
+    """
     entropy: Tensor = torch.special.entr(logits.softmax(1)).sum(1)
     return entropy
 
