@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prolip.data.source import Subset as Subset
     from prolip.data.sources.foreground import occlude_center as occlude_center
     from prolip.data.sources.hierarimgs import build_hierarimgs as build_hierarimgs
+    from prolip.data.labeled_fields import open_labeled_fields as open_labeled_fields
     from prolip.data.sources.labeled import LabeledData as LabeledData
     from prolip.data.sources.labeled import open_labeled as open_labeled
     from prolip.data.sources.tar_stream import TarStream as TarStream
@@ -50,6 +51,7 @@ else:
                 "Source",
                 "Subset",
             ],
+            "labeled_fields": ["open_labeled_fields"],
             "sources.foreground": ["occlude_center"],
             "sources.hierarimgs": ["build_hierarimgs"],
             "sources.labeled": ["LabeledData", "open_labeled"],
