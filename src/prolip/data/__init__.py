@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from prolip.data.combined_loader import CombinedLoader as CombinedLoader
     from prolip.data.config import LoaderConfig as LoaderConfig
     from prolip.data.config import StreamLoaderConfig as StreamLoaderConfig
+    from prolip.data.labeled_fields import open_labeled_fields as open_labeled_fields
     from prolip.data.loader import Loader as Loader
     from prolip.data.open import open_data as open_data
     from prolip.data.sample import BadSampleError as BadSampleError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from prolip.data.source import Subset as Subset
     from prolip.data.sources.foreground import occlude_center as occlude_center
     from prolip.data.sources.hierarimgs import build_hierarimgs as build_hierarimgs
-    from prolip.data.labeled_fields import open_labeled_fields as open_labeled_fields
     from prolip.data.sources.labeled import LabeledData as LabeledData
     from prolip.data.sources.labeled import open_labeled as open_labeled
     from prolip.data.sources.tar_stream import TarStream as TarStream
