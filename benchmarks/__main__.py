@@ -224,6 +224,31 @@ def fitting(
     _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
 
 
+def teachers(
+    model: str,
+    train: str,
+    test: str,
+    seed: int = 0,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Compare teachers of the widths of a finished model: the pool, loss prediction, Laplace on the last projection.
+
+    Example: python -m benchmarks teachers --model ppcl/model --train scenes:simple,size=48,length=4000,seed=1 --test
+    scenes:simple,size=48,length=1000,seed=77
+
+    Args:
+        model: A finished model, whose means stay.
+        train: Pairs that teach.
+        test: Other pairs; of scenes the ambiguity is known.
+        seed: Seed of the regressions.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import teachers as bench
+
+    result = bench.run(model=model, train=train, test=test, seed=seed)
+    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+
+
 def traverse(
     scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
@@ -319,6 +344,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "search": search,
     "fitting": fitting,
+    "teachers": teachers,
     "traverse": traverse,
     "doubts": doubts,
     "traverse-anchors": traverse_anchors,

@@ -124,7 +124,7 @@ def test_names_of_data_and_scenes():
         "CombinedLoader", "ConcatSource", "ErrorCounts", "ImageAnnotation", "LabeledData", "Loader",
         "LoaderConfig", "Preprocessor", "Sample", "SampleError", "Source", "StreamLoader",
         "StreamLoaderConfig", "Subset", "TarStream", "TooManyBadSamplesError", "build_hierarimgs",
-        "occlude_center", "open_data", "open_labeled",
+        "occlude_center", "open_data", "open_labeled", "open_labeled_fields",
     }  # fmt: skip
     assert set(scenes.__all__) == {
         "Caption", "CaptionMeaning", "HARD", "ObjectPattern", "RandomDraws", "SIMPLE", "Scene", "SceneDatasetSpec",

@@ -42,7 +42,15 @@ Engine = Literal["local", "ray"]
 SceneWorld = Literal["simple", "hard", "varied", "styled"]
 """Named worlds of scenes that models are trained on, as in scenes:simple and scenes:hard."""
 
-FilterCriterion = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
+FilterCriterion = Literal[
+    "csd",
+    "cosine",
+    "image-uncertainty",
+    "text-uncertainty",
+    "inclusion",
+    "image-perplexity",
+    "text-perplexity",
+]
 """Scores by which image-text pairs are ranked (filtering/criteria.py)."""
 
 DuplicateKind = Literal["images", "captions", "both"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from prolip.adaptation import AdaptConfig, Encoders, adapt_encoders
+from prolip.adaptation.adapt import adapt
 from prolip.adaptation.features import compute_features, iter_features
 from prolip.adaptation.pairs import split_samples
 from prolip.data.feature_pairs import FeaturePairs
@@ -160,7 +161,7 @@ def test_a_training_that_was_killed_is_continued(adapted, tmp_path, monkeypatch)
     assert are_equal(read_weights(out), read_weights(adapted[1]))
 
 
-def test_a_signal_in_training_stops_and_the_next_call_continues(adapted, tmp_path, monkeypatch):
+def test_a_signal_in_training_stops_and_the_next_call_continues(adapted, tmp_path, monkeypatch, capfd):
     import os
     import signal
 
@@ -176,6 +177,9 @@ def test_a_signal_in_training_stops_and_the_next_call_continues(adapted, tmp_pat
         patch.setattr(trainer.Trainer, "_step", interrupt)
         with pytest.raises(KeyboardInterrupt, match="continues"):
             adapt_encoders(make_encoders(), Pictures(80), out, FAST)
+    printed = "".join(capfd.readouterr())
+    assert "to continue: the same `prolip adapt` command" in printed
+    assert "--resume" not in printed
     adapt_encoders(make_encoders(), Pictures(80), out, FAST)
     assert are_equal(read_weights(out), read_weights(adapted[1]))
 
@@ -228,6 +232,47 @@ def test_data_without_captions_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="caption"):
         adapt_encoders(make_encoders(), Silent(40), tmp_path / "out", FAST)
+
+
+def test_a_wrong_first_call_does_not_stand_in_the_way(tmp_path):
+    data, out = write_shard(tmp_path / "a.tar", 40), tmp_path / "out"
+    right = replace(FAST, captions=("json:caption",))
+    with pytest.raises(FileNotFoundError):
+        adapt(tmp_path / "nowhere.tar", out, replace(FAST, lr=0.1))
+    with pytest.raises(FileNotFoundError):
+        adapt(data, out, replace(right, image_encoder=str(tmp_path / "no-model")))
+    with pytest.raises(ValueError, match="captions"):
+        adapt_encoders(make_encoders(), data, out, FAST)  # captions in txt: there are none
+
+    class Infinite(Images):
+        digest = "infinite"
+
+        def encode(self, batch):
+            return super().encode(batch) * np.inf
+
+    with pytest.raises(ValueError, match=r"finite|NaN"):
+        adapt_encoders(Encoders.from_objects(Infinite(), Texts()), data, out, replace(right, seed=5))
+    assert not (out / "adapt.json").exists()
+    adapt_encoders(make_encoders(), data, out, right)
+    assert load(out).set_encoders(Images(), Texts()).embed_texts(["a star"]).uncertainty.isfinite().all()
+
+
+def test_a_failed_call_keeps_the_features_of_an_earlier_one(adapted, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("prolip.adaptation.adapt.split_samples", fail)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                adapt_encoders(make_encoders(), Pictures(80), out, FAST)
+    assert (out / "adapt.json").exists()
+    with pytest.raises(ValueError, match="lr"):
+        adapt_encoders(make_encoders(), Pictures(80), out, replace(FAST, lr=0.1))
+    adapt_encoders(make_encoders(), Pictures(80), out, FAST)
+    assert are_equal(read_weights(out), read_weights(adapted[1]))
 
 
 @pytest.mark.parametrize("data", ["pipe:cat a.tar", "https://example.org/a.tar"])

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -135,6 +137,21 @@ def test_distillation_resumes_where_it_stopped(pairs, tmp_path, monkeypatch):
     resumed = distill_widths(base, pairs, tmp_path / "parts", SIZES, CONFIG)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_a_signal_in_distillation_stops_and_the_next_call_continues(pairs, tmp_path, monkeypatch):
+    base, step = make_model("encoder"), Trainer._step
+
+    def interrupt(trainer, batch):
+        if trainer.state.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(trainer, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", interrupt)
+        with pytest.raises(KeyboardInterrupt, match="the same `prolip adapt` command continues it"):
+            distill_widths(base, pairs, tmp_path, SIZES, CONFIG)
+    assert distill_widths(base, pairs, tmp_path, SIZES, CONFIG).config.embed_dim == 8
 
 
 def make_clip():

@@ -150,6 +150,29 @@ def test_cache_no_stores_no_embeddings(run, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cache" / "prolip" / "embeddings").is_dir()
 
 
+def test_labels_of_a_shard_and_a_pool_of_texts(run, folder, tmp_path, capsys):
+    labels = [str(number) for number in range(8)]
+    (tmp_path / "names.txt").write_text("\n".join(f"kind {label}" for label in labels))
+    (tmp_path / "template.txt").write_text("a photo of a {c}.")
+    (tmp_path / "captions.txt").write_text("a thing\na red circle\n")
+    pool = str(tmp_path / "pool")
+    run("embed", str(tmp_path / "captions.txt"), "--modality", "text", "--out", pool)
+    run(
+        "evaluate", "zeroshot", "wds_scenes-shape_test/test/0.tar", "--label", "cls", "--classes",
+        str(tmp_path / "names.txt"), "--pool", pool, "--no-figures", "--out", str(tmp_path / "a"), "--json",
+    )  # fmt: skip
+    by_field = json.loads((tmp_path / "a" / "zeroshot.json").read_text())["result"]
+    run(
+        "evaluate", "zeroshot", "wds_scenes-shape_test", "--classes", str(tmp_path / "names.txt"), "--templates",
+        str(tmp_path / "template.txt"), "--no-figures", "--out", str(tmp_path / "b"), "--json",
+    )  # fmt: skip
+    by_file = json.loads((tmp_path / "b" / "zeroshot.json").read_text())["result"]
+    assert by_field["top1"] == by_file["top1"]
+    assert by_field["n"] == 24
+    assert by_field["selective"]["pool_perplexity"]["aurc"] > 0
+    assert by_file["selective"]["pool_perplexity"] is None
+
+
 def test_class_names_and_templates_are_read_from_files(run, tmp_path, capsys):
     names = [f"kind {number}" for number in range(8)]
     (tmp_path / "names.txt").write_text("\n".join(names))

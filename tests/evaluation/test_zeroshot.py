@@ -1,6 +1,8 @@
+import csv
 import dataclasses
 import io
 import json
+import math
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import similarity
 from prolip.measures.public import csd_matrix
 from prolip.mixture import pool
+from tests.filtering import made_embeddings
 
 TEMPERATURE = LogitParameters(20.0, -12.0)
 
@@ -125,7 +128,8 @@ def test_uncertainty_predicts_errors_of_constructed_data(task):
     assert parts.oracle_aurc <= parts.uncertainty.aurc < parts.error
     assert parts.uncertainty.auroc > 0.6
     assert parts.error == pytest.approx(1 - result.top1.value)
-    for name in CONFIDENCES:
+    assert parts.pool_perplexity is None
+    for name in CONFIDENCES[:-1]:
         assert parts.get(name).excess_aurc == pytest.approx(parts.get(name).aurc - parts.oracle_aurc)
         assert parts.get(name).curve.risk[-1] == pytest.approx(parts.error)
 
@@ -141,6 +145,22 @@ def test_confidences_are_what_they_are_called(task):
     assert found.display["match"].tolist() == pytest.approx(match.tolist())
     for name, shown in (("max_softmax", softmax), ("match", match)):
         assert found.ranking[name].argsort().tolist() == shown.argsort().tolist()
+
+
+def test_the_class_perplexity_is_that_of_the_softmax_over_classes(task):
+    images, labels, classes, _ = task
+    scores = similarity(images, classes)
+    found = Confidences.from_scores(images, scores, TEMPERATURE)
+    expected = []
+    for row in scores.double().tolist():
+        weights = [math.exp(TEMPERATURE.scale * score) for score in row]
+        p = [weight / sum(weights) for weight in weights]
+        expected.append(math.exp(-sum(value * math.log(value) for value in p)))
+    assert found.display["class_perplexity"].tolist() == pytest.approx(expected)
+    assert "pool_perplexity" not in found.display
+    correct = scores.argmax(1) == labels
+    wanted = roc_auc_score(~correct, expected)
+    assert judge(task).selective.class_perplexity.auroc == pytest.approx(wanted)
 
 
 def test_confident_predictions_are_ranked_where_probabilities_saturate(task):
@@ -161,7 +181,8 @@ def test_ood_images_are_detected_by_uncertainty(task):
     ).amax(1)
     assert result.uncertainty.auroc == pytest.approx(roc_auc_score(outside, uncertainty))
     assert result.max_softmax.auroc == pytest.approx(roc_auc_score(outside, -softmax))
-    for name in CONFIDENCES:
+    assert result.pool_perplexity is None
+    for name in CONFIDENCES[:-1]:
         histograms = result.get(name)
         assert len(histograms.edges) == len(histograms.in_distribution) + 1
         for fractions in (histograms.in_distribution, histograms.out_of_distribution):
@@ -293,6 +314,40 @@ def folder(tmp_path):
             Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
     (tmp_path / "data" / "red_circle" / "1.png").write_bytes(b"not an image")
     return tmp_path / "data"
+
+
+def test_a_pool_of_texts_is_one_more_confidence(nano, folder, tmp_path):
+    texts = ["a thing", "a red circle", "two stars", "nothing at all"]
+    pool_texts = nano.embed_texts(texts)
+    embedder = Embedder(model=nano, max_bad_fraction=0.5, progress=False)
+    data = open_labeled(folder, templates=["a {c}"])
+    result = zeroshot.evaluate_zeroshot(
+        embedder, data, ood_source=data.source, predictions_csv=tmp_path / "a.csv", pool=pool_texts
+    )
+    write(result)
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    images = embedder.embed_images(data.source).images
+    for image, row in zip(images, rows, strict=True):
+        logits = [
+            nano.logit_parameters.logits(image[None], text[None]).double().item() for text in pool_texts
+        ]
+        total = sum(map(math.exp, logits))
+        entropy = -sum(math.exp(value) / total * (value - math.log(total)) for value in logits)
+        assert float(row["pool_perplexity"]) == pytest.approx(math.exp(entropy), rel=1e-4)
+    wrong = [row["correct"] == "0" for row in rows]
+    wanted = roc_auc_score(wrong, [float(row["pool_perplexity"]) for row in rows])
+    assert result.selective.pool_perplexity.auroc == pytest.approx(wanted)
+    assert result.ood.pool_perplexity.auroc == pytest.approx(0.5)
+    assert "perplexity over the pool" in printed(result)
+
+
+def test_a_pool_of_another_model_is_refused(nano, folder, tmp_path):
+    z = made_embeddings.gaussians(2)
+    made_embeddings.write(tmp_path / "e", [made_embeddings.pairs(z[:1], z[1:])])
+    embedder = Embedder(model=nano, max_bad_fraction=0.5, progress=False)
+    with pytest.raises(ValueError, match=r"embedded by synthetic .* not by the model that is evaluated"):
+        zeroshot.evaluate_zeroshot(embedder, open_labeled(folder), pool=tmp_path / "e")
 
 
 def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):

@@ -32,11 +32,11 @@ def row(index, modality, z, caption="a thing", **more):
     }
 
 
-def write(folder, parts, columns=(), variances="full", errors=None):
+def write(folder, parts, columns=(), variances="full", errors=None, scale=1.0):
     """parts: lists of rows, images first. errors: index -> (reason, where, detail), all in the first part."""
     header = DatasetHeader(
         model="synthetic", identity="0" * 16, dim=len(parts[0][0]["mean"]), has_uncertainty=True,
-        scale=1.0, logit_bias=0.0, variances=variances, precision="float32", modality=None, data=str(folder),
+        scale=scale, logit_bias=0.0, variances=variances, precision="float32", modality=None, data=str(folder),
         captions=None, image=None, fingerprint="f" * 16, part_size=1000, parts=len(parts), columns=dict(columns),
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def embeddings(tmp_path):
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda one: one.name)
 def test_iter_best_ranks_a_sample_by_its_best_caption(embeddings, tmp_path, criterion):
-    scores = cache_scores(embeddings, tmp_path / "s")
+    scores = cache_scores(embeddings, tmp_path / "s", criterion=criterion)
     rows = [one for part in scores.parts for one in scores.read_part(part).to_pylist()]
     found = [value for best in scores.iter_best(criterion) for value in best.score.tolist()]
     by_index = {}
@@ -82,6 +82,6 @@ def test_cache_scores_rejects_another_version(tmp_path):
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])])
     cache_scores(embeddings, tmp_path / "s")
     file = tmp_path / "s" / "_scores.json"
-    file.write_text(file.read_text().replace('"version": 5', '"version": 3'))
-    with pytest.raises(ValueError, match="scores of version 3, not 5"):
+    file.write_text(file.read_text().replace('"version": 6', '"version": 3'))
+    with pytest.raises(ValueError, match="scores of version 3, not 6"):
         cache_scores(embeddings, tmp_path / "s")

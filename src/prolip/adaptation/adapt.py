@@ -9,7 +9,7 @@ from prolip.adaptation.distillation import Pairs, distill_widths, make_finished_
 from prolip.adaptation.features import Encoders, FeatureDatasets, compute_features
 from prolip.adaptation.heads import make_initial_model, make_train_config
 from prolip.adaptation.pairs import Maps, Split, fit_map, split_samples, write_pairs
-from prolip.adaptation.run_folder import claim_folder, require_random_access
+from prolip.adaptation.run_folder import FEATURES, claim_folder, require_usable_data, train_or_continue
 from prolip.adaptation.sizes import TrainingSizes, choose_sizes
 from prolip.configs import takes_config
 from prolip.data.source import Source
@@ -17,7 +17,6 @@ from prolip.files import atomic_write_folder
 from prolip.model.frozen_tower import FeatureMap, FrozenTower
 from prolip.model.prolip import ProLIP
 from prolip.training.run_folder import MODEL
-from prolip.training.trainer import train
 from prolip.weights.encoders import packaged
 from prolip.weights.encoders.base import ImageEncoder, TextEncoder
 from prolip.weights.encoders.bundle import require_bundleable, save_with_encoders
@@ -46,7 +45,6 @@ def adapt(data: str | Path | Source, out: str | Path, config: AdaptConfig) -> Pr
     Raises:
         ValueError, OSError: Data, encoders or folder can't be used.
     """
-    require_random_access(data)
     if config.means == "frozen":
         return adapt_model(_load_finished_model(config), data, out, config)
     return adapt_encoders(open_encoders(config), data, out, config)
@@ -70,11 +68,11 @@ def adapt_encoders(
             "means frozen needs a finished model, not encoders: use adapt_model(model, ...), or adapt(...) with a name"
         )
     folder = Path(out).expanduser()
-    require_random_access(data)
+    require_usable_data(data, config)
     if config.bundle:
         require_bundleable(encoders.image, encoders.text)
     with claim_folder(folder, encoders, config):
-        datasets = compute_features(encoders, _get_address(data), folder / "features", config)
+        datasets = compute_features(encoders, _get_address(data), folder / FEATURES, config)
         return _train_heads(encoders, datasets, folder, config)
 
 
@@ -86,10 +84,7 @@ def _train_heads(encoders: Encoders, datasets: FeatureDatasets, folder: Path, co
     pairs = _write_pairs(folder, datasets, split, maps)
     initial = make_initial_model(encoders, maps, sizes, config)
     atomic_write_folder(folder / "initial", initial.save_pretrained)
-    run = train(make_train_config(folder, sizes, len(split.train), config), resume=True)
-    if not (run / MODEL).is_dir():  # a signal stopped the training, which has saved a checkpoint
-        raise KeyboardInterrupt("stopped; the same command continues it")
-    model = ProLIP.from_folder(run / MODEL)
+    model = train_or_continue(make_train_config(folder, sizes, len(split.train), config))
     if config.learns_from_pool:
         model = distill_widths(model, pairs, folder / "distillation", sizes, config)
     return _write_model(folder, model, encoders, config)
@@ -114,11 +109,11 @@ def adapt_model(model: ProLIP, data: str | Path | Source, out: str | Path, confi
         raise ValueError("adapt_model keeps the means of a model: set means frozen")
     folder, is_tower = Path(out).expanduser(), not model.config.is_frozen
     encoders = _get_encoders(model.eval(), config.image_encoder)
-    require_random_access(data)
+    require_usable_data(data, config)
     if config.bundle:
         require_bundleable(encoders.image, encoders.text)
     with claim_folder(folder, encoders, config):
-        datasets = compute_features(encoders, _get_address(data), folder / "features", config)
+        datasets = compute_features(encoders, _get_address(data), folder / FEATURES, config)
         split = split_samples(datasets, config.held_out, config.seed)
         sizes = choose_sizes(len(split.train), config)
         base = model

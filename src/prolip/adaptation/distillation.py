@@ -14,6 +14,7 @@ from prolip.adaptation.config import AdaptConfig
 from prolip.adaptation.features import Encoders
 from prolip.adaptation.heads import make_train_config
 from prolip.adaptation.pool_teacher import choose_teacher
+from prolip.adaptation.run_folder import train_or_continue
 from prolip.adaptation.sizes import TrainingSizes
 from prolip.adaptation.targets import write_held_out_targets, write_train_targets
 from prolip.data.feature_pairs import FeaturePairs
@@ -24,8 +25,6 @@ from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig, Head
 from prolip.model.frozen_tower import FeatureMap, FrozenTower
 from prolip.model.prolip import ProLIP
 from prolip.training.config import ModelSpec, TrainConfig
-from prolip.training.run_folder import MODEL
-from prolip.training.trainer import train
 
 WIDTH_DROPOUT = 0.2
 """Widths that regress on targets overfit less than those that learn from pairs."""
@@ -71,8 +70,7 @@ def distill_widths(
     initial = make_width_model(base, config)
     _init_widths(initial, targets.train)
     atomic_write_folder(folder / "initial", initial.save_pretrained)
-    run = train(make_distillation_config(folder, sizes, targets, base, config), resume=True)
-    return ProLIP.from_folder(run / MODEL)
+    return train_or_continue(make_distillation_config(folder, sizes, targets, base, config))
 
 
 def make_finished_model(model: ProLIP, encoders: Encoders, maps: tuple[FeatureMap, FeatureMap]) -> ProLIP:

@@ -36,25 +36,32 @@ def zeroshot(
     classes: Path | None = None,
     templates: Path | None = None,
     ood: str | None = None,
+    label: str | None = None,
+    pool: str | None = None,
 ) -> None:
     """Zero-shot classification: accuracy, calibration, selective prediction; predictions.csv has each prediction.
 
     Example: prolip evaluate zeroshot my-images --model runs/miniature
 
     Args:
-        data: Folder in the layout of the 38 tasks, or with one folder of images per class.
+        data: Folder in the layout of the 38 tasks, or with one folder of images per class; with --label any data.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
         ood: Images that belong to no class (any data that prolip reads), for out-of-distribution detection.
+        label: Field with the name or the number of the class: json:class or txt of shards, or a column of a table.
+        pool: Texts embedded by the same model (prolip embed): how many of them fit an image is a confidence, too.
     """
     from prolip.data.open import open_data
     from prolip.evaluation.zeroshot import evaluate_zeroshot
 
-    labeled, folder = _open_labeled(data, classes, templates), options.make_folder(data, config.rank_by)
+    labeled, folder = (
+        _open_labeled(data, classes, templates, label),
+        options.make_folder(data, config.rank_by),
+    )
     predictions = folder / "predictions.csv"
     result = evaluate_zeroshot(
         options.make_embedder(), labeled, config, ood_source=None if ood is None else open_data(ood, captions=()),
-        predictions_csv=predictions,
+        predictions_csv=predictions, pool=pool,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -438,21 +445,28 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _open_labeled(data: Path, classes: Path | None, templates: Path | None = None) -> LabeledData:
+def _open_labeled(
+    data: Path, classes: Path | None, templates: Path | None = None, label: str | None = None
+) -> LabeledData:
     """Open images with classes, with the names and templates that the user chose.
 
     Args:
         data: Folder of the images.
         classes: Text file of class names; "imagenet": CLIP's 1000; None: the data's own.
         templates: As for `_read_templates`; None: the data's own.
+        label: Field of the class; None: the folder of the image, or a task's .cls.
     """
+    from prolip.data.labeled_fields import open_labeled_fields
     from prolip.data.sources.labeled import open_labeled
     from prolip.zeroshot.class_names import imagenet_class_names, read_class_names
 
     names = None
     if classes is not None:
         names = imagenet_class_names() if str(classes) == "imagenet" else read_class_names(classes)
-    return open_labeled(data, class_names=names, templates=_read_templates(templates))
+    prompts = _read_templates(templates)
+    if label is not None:
+        return open_labeled_fields(data, label, class_names=names, templates=prompts)
+    return open_labeled(data, class_names=names, templates=prompts)
 
 
 def _read_templates(path: Path | None) -> tuple[str, ...] | None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from prolip.data.combined_loader import CombinedLoader as CombinedLoader
     from prolip.data.config import LoaderConfig as LoaderConfig
     from prolip.data.config import StreamLoaderConfig as StreamLoaderConfig
+    from prolip.data.labeled_fields import open_labeled_fields as open_labeled_fields
     from prolip.data.loader import Loader as Loader
     from prolip.data.open import open_data as open_data
     from prolip.data.sample import BadSampleError as BadSampleError
@@ -50,6 +51,7 @@ else:
                 "Source",
                 "Subset",
             ],
+            "labeled_fields": ["open_labeled_fields"],
             "sources.foreground": ["occlude_center"],
             "sources.hierarimgs": ["build_hierarimgs"],
             "sources.labeled": ["LabeledData", "open_labeled"],

@@ -13,7 +13,7 @@ from prolip.data.batch import decode_image
 from prolip.data.order import derive_seed
 from prolip.data.sample import Sample
 from prolip.data.source import FileBacked, Source, compute_fingerprint
-from prolip.preprocessing.image_views import Color, ImageViews, draw_image_view
+from prolip.preprocessing.image_views import Color, ImageViews, ViewKind, draw_view_kind, make_image_view
 from prolip.preprocessing.text_cropping import crop_text
 
 ADDRESS = re.compile(r"view:(?P<kind>part|crops)@(?P<seed>\d{1,18}):(?P<data>.+)", re.DOTALL)
@@ -34,10 +34,20 @@ class ViewSource:
             caption (`crop_text`).
         seed: A view depends on it and on the index of its sample alone.
         parts: Sizes of the parts.
+        shown: What every part is; None: it is drawn.
     """
 
-    def __init__(self, source: Source, kind: ViewOf, seed: int, parts: ImageViews = PARTS) -> None:
+    def __init__(
+        self,
+        source: Source,
+        kind: ViewOf,
+        seed: int,
+        parts: ImageViews = PARTS,
+        *,
+        shown: ViewKind | None = None,
+    ) -> None:
         self._source, self._kind, self._seed, self._parts = source, kind, seed, parts
+        self._shown = shown
 
     @property
     def name(self) -> str:
@@ -68,11 +78,16 @@ class ViewSource:
         generator = torch.Generator().manual_seed(derive_seed(self._seed, "view", self._kind, index))
         if self._kind == "crops":
             return replace(sample, captions=tuple(crop_text(text, generator) for text in sample.captions))
-        return replace(sample, image=draw_image_view(decode_image(sample), self._parts, COLOR, generator))
+        shown = self._shown or draw_view_kind(self._parts, generator)
+        image = make_image_view(decode_image(sample), shown, self._parts, COLOR, generator)
+        return replace(sample, image=image)
 
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and of what determines the views."""
-        return compute_fingerprint("view", self._source.fingerprint(), self._kind, self._seed, self._parts)
+        shown = () if self._shown is None else (self._shown,)
+        return compute_fingerprint(
+            "view", self._source.fingerprint(), self._kind, self._seed, self._parts, *shown
+        )
 
     def files(self) -> list[object]:
         """Files of the source, by which a changed source is noticed."""

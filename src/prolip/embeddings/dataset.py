@@ -21,6 +21,7 @@ from prolip.embeddings import schema
 from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.tasks import SourceTasks, open_source
 from prolip.extras import import_extra
+from prolip.gaussian import MeanTrace
 from prolip.storage.folders import LocalStorage, Storage, open_storage
 
 FOOTER_THREADS = 16
@@ -168,6 +169,18 @@ class EmbeddingDataset:
             if modality is not None:
                 rows = rows.filter(compute.equal(rows["modality"], modality))
             yield index, rows if columns is None else rows.select(list(columns))
+
+    def iter_mean_traces(self, modality: Modality) -> Iterator[MeanTrace]:
+        """Iterate over the means and traces of a modality, part by part: all that logits of a match need.
+
+        Args:
+            modality: Rows to return.
+
+        Yields:
+            (n, D) of each part, in order; n may be 0.
+        """
+        for _, rows in self.iter_parts(modality, ["mean", "uncertainty"]):
+            yield schema.read_mean_traces(rows)
 
     def footer(self, index: int) -> PartFooter:
         """Metadata of a part. The first call reads the footers of all parts, and later calls return what it read.

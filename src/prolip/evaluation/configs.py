@@ -131,6 +131,9 @@ class UncertaintyConfig(ControlsConfig):
     """The captions describe scenes of this world: their true ambiguity is computed from the words."""
     num_examples: int = 12
     """Samples per list of examples, and per sheet."""
+    view_images: int = 0
+    """Images that are embedded again with a box hidden, with most patches hidden, and cropped: does their uncertainty
+    rise? Evenly spaced over the data. 0: none."""
     plane_images: int = 10
     """Images that are projected to the plane: the first one and those nearest to it."""
     seed: int = 0
@@ -143,6 +146,8 @@ class UncertaintyConfig(ControlsConfig):
             require_positive_int(self.limit, "limit", maximum=2**40)
         require_positive_int(self.num_examples, "num_examples", maximum=10_000)
         require_positive_int(self.plane_images, "plane_images", maximum=1000)
+        if self.view_images != 0:
+            require_positive_int(self.view_images, "view_images", maximum=2**40)
         require_seed(self.seed)
 
 

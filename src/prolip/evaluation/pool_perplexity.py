@@ -121,6 +121,10 @@ def evaluate_perplexity(
         The result.
     """
     config = config or UncertaintyConfig()
+    if config.view_images:
+        raise ValueError(
+            "view_images compares variances of images, and this model is deterministic: leave it out"
+        )
     pairs = embed_annotated_pairs(embedder, source, config)
     return PerplexityResult(
         data=pairs.name,

@@ -21,6 +21,7 @@ NUM_ERRORS = 12
 """Wrong predictions that the result lists."""
 COLUMNS = (
     "key", "true_class", "predicted_class", "correct", "confidence", "match", "max_softmax", "uncertainty",
+    "class_perplexity", "pool_perplexity",
 )  # fmt: skip
 """Columns of the CSV, see `write_predictions`."""
 
@@ -58,7 +59,12 @@ class Predictions:
 
     @classmethod
     def from_embeddings(
-        cls, images: Gaussian, labels: Tensor, classes: Gaussian, ranking: Ranking
+        cls,
+        images: Gaussian,
+        labels: Tensor,
+        classes: Gaussian,
+        ranking: Ranking,
+        pool_perplexity: Tensor | None = None,
     ) -> Predictions:
         """Classify images by the most similar class.
 
@@ -67,12 +73,14 @@ class Predictions:
             labels: Index of each image's true class, int64 (N,).
             classes: The classes, (C, D).
             ranking: Similarity that finds the nearest class, and its logits.
+            pool_perplexity: As for `Confidences.from_scores`.
 
         Returns:
             The predictions and their confidences.
         """
         scores = similarity(images, classes, ranking.metric)
-        return cls(scores, labels, Confidences.from_scores(images, scores, ranking.logits), ranking)
+        confidences = Confidences.from_scores(images, scores, ranking.logits, pool_perplexity)
+        return cls(scores, labels, confidences, ranking)
 
 
 def write_predictions(
@@ -82,7 +90,8 @@ def write_predictions(
 
     confidence: probability that the prediction is correct: the largest softmax, with the scale fitted on half of the
     data (empty for a single image). match: probability of the pair by the model's own scale and bias (the similarity if
-    the model has no bias). max_softmax: with the model's own scale.
+    the model has no bias). max_softmax, class_perplexity: with the model's own scale. pool_perplexity: empty without a
+    pool.
 
     Args:
         path: The file; written atomically.

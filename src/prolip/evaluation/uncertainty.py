@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from prolip.evaluation.plane import ProjectedPairs, project_similar_images
 from prolip.evaluation.pool_perplexity import DifficultyReport, embed_annotated_pairs, measure_difficulty
 from prolip.evaluation.regression import Regressions, analyze_regressions
 from prolip.evaluation.result import Proportion, Result
+from prolip.evaluation.view_uncertainty import ViewReport, measure_views
 from prolip.gaussian import Gaussian
 from prolip.measures.match import LogitParameters
 
@@ -172,11 +173,14 @@ class UncertaintyResult(Result):
     """The same correlations of words, word pieces and other controls; None: not measured."""
     difficulty: DifficultyReport | None = None
     """Whether uncertainty and pool perplexity tell hard queries; None: not measured."""
+    views: ViewReport | None = None
+    """Whether the uncertainty of images rises when a part is hidden; None: not measured."""
 
     def tables(self) -> list[Table]:
-        """Tables: modalities, correlations, regressions, hard queries."""
+        """Tables: modalities, correlations, regressions, hard queries, image views."""
         tables = [_modality_table(self), _correlation_table(self), _regression_table(self.regression)]
-        return tables if self.difficulty is None else [*tables, self.difficulty.table()]
+        more = (self.difficulty, self.views)
+        return tables + [report.table() for report in more if report is not None]
 
 
 def require_uncertainty(embedder: BaseEmbedder) -> None:
@@ -215,7 +219,10 @@ def evaluate_uncertainty(
     require_uncertainty(embedder)
     pairs = embed_annotated_pairs(embedder, source, config)
     untrained = embed_untrained(embedder, pairs.captions.texts, config.controls)
-    return analyze_uncertainty(pairs, config, logits=embedder.logit_parameters, untrained=untrained)
+    result = analyze_uncertainty(pairs, config, logits=embedder.logit_parameters, untrained=untrained)
+    if not config.view_images:
+        return result
+    return replace(result, views=measure_views(embedder, source, config.view_images, config.seed))
 
 
 def analyze_uncertainty(

@@ -11,6 +11,8 @@ from torch import Tensor
 from prolip.data.source import Source, Subset
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.base_embedder import BaseEmbedder, EncodedImages, LogitParameters
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.header import has_embeddings
 from prolip.evaluation.configs import ZeroShotConfig
 from prolip.evaluation.metrics import accuracy, bins, detection, selective
 from prolip.evaluation.metrics.confidence import Confidence, Confidences
@@ -29,6 +31,8 @@ from prolip.evaluation.zeroshot_result import (
 )
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
+from prolip.retrieval.index.database import Database
+from prolip.retrieval.perplexity import Pool, perplexity
 from prolip.zeroshot.prompts import embed_classes
 
 HISTOGRAM_BINS = 30
@@ -43,6 +47,7 @@ def evaluate_zeroshot(
     classes: Gaussian | None = None,
     ood_source: Source | None = None,
     predictions_csv: Path | None = None,
+    pool: Pool | None = None,
 ) -> ZeroShotResult:
     """Evaluate zero-shot classification of a model on labeled data.
 
@@ -53,6 +58,7 @@ def evaluate_zeroshot(
         classes: Embedded classes, (C, D); None: the class names in the templates are embedded, and pooled with
             `config.variance`.
         ood_source: Images of none of the classes (out-of-distribution); None: no such metrics.
+        pool: Texts of the same model: how many of them fit an image is one more confidence. None: no such metrics.
         predictions_csv: File to write, see `write_predictions`; None: none is written.
 
     Returns:
@@ -68,11 +74,30 @@ def evaluate_zeroshot(
         encoded = replace(encoded, indices=indices)
     ood = None if ood_source is None else embedder.embed_images(ood_source)
     _check_sizes(encoded.images, classes, None if ood is None else ood.images)
-    predictions = Predictions.from_embeddings(encoded.images, data.labels(encoded.metadata), classes, ranking)
+    fitting, ood_fitting = (
+        None if pool is None or one is None else _count_fitting_texts(embedder, one.images, pool)
+        for one in (encoded, ood)
+    )
+    labels = data.labels(encoded.metadata)
+    predictions = Predictions.from_embeddings(encoded.images, labels, classes, ranking, fitting)
     result = _compute_metrics(predictions, encoded.images, classes, config)
     if ood is not None:
-        result = replace(result, ood=_compute_ood_metrics(predictions, classes, ood.images, ood.name))
+        metrics = _compute_ood_metrics(predictions, classes, ood.images, ood.name, ood_fitting)
+        result = replace(result, ood=metrics)
     return _add_samples(result, predictions, encoded, data, predictions_csv)
+
+
+def _count_fitting_texts(embedder: BaseEmbedder, images: Gaussian, pool: Pool) -> Tensor:
+    """Pool perplexity of images (N, D) over texts of the same model; ValueError if they are another model's."""
+    if isinstance(pool, str | Path) and has_embeddings(pool):
+        pool = EmbeddingDataset.open(pool)
+    if isinstance(pool, EmbeddingDataset | Database) and pool.header.identity != embedder.identity:
+        raise ValueError(
+            f"pool: these texts were embedded by {pool.header.model} ({pool.header.identity}), not by the model that "
+            f"is evaluated ({embedder.identity}): embed them with it"
+        )
+    is_stored = not isinstance(pool, Gaussian)
+    return perplexity(images, pool, embedder.logit_parameters, modality="text" if is_stored else None)
 
 
 def _add_samples(
@@ -207,6 +232,10 @@ def _compute_selective(correct: Tensor, confidences: Confidences) -> SelectiveMe
         else None,
         match=_rank_by_confidence(correct, ranking["match"]),
         max_softmax=_rank_by_confidence(correct, ranking["max_softmax"]),
+        class_perplexity=_rank_by_confidence(correct, ranking["class_perplexity"]),
+        pool_perplexity=_rank_by_confidence(correct, ranking["pool_perplexity"])
+        if "pool_perplexity" in ranking
+        else None,
     )
 
 
@@ -222,10 +251,20 @@ def _rank_by_confidence(correct: Tensor, values: Tensor) -> ConfidenceMetrics:
 
 
 @torch.no_grad()
-def _compute_ood_metrics(predictions: Predictions, classes: Gaussian, ood: Gaussian, name: str) -> OODMetrics:
-    """`ood` of the result. ood: images of none of the classes, (M, D). name: of their data."""
+def _compute_ood_metrics(
+    predictions: Predictions, classes: Gaussian, ood: Gaussian, name: str, fitting: Tensor | None = None
+) -> OODMetrics:
+    """`ood` of the result.
+
+    Args:
+        predictions: Of the images of the classes.
+        classes: (C, D).
+        ood: Images of none of the classes, (M, D).
+        name: Of their data.
+        fitting: Their pool perplexity, (M,); None: there is no pool.
+    """
     inside, ranking = predictions.confidences, predictions.ranking
-    outside = Confidences.from_scores(ood, similarity(ood, classes, ranking.metric), ranking.logits)
+    outside = Confidences.from_scores(ood, similarity(ood, classes, ranking.metric), ranking.logits, fitting)
     has_uncertainty = "uncertainty" in inside.ranking and "uncertainty" in outside.ranking
     return OODMetrics(
         data=name,
@@ -234,6 +273,8 @@ def _compute_ood_metrics(predictions: Predictions, classes: Gaussian, ood: Gauss
         uncertainty=_compare_confidences("uncertainty", inside, outside) if has_uncertainty else None,
         match=_compare_confidences("match", inside, outside),
         max_softmax=_compare_confidences("max_softmax", inside, outside),
+        class_perplexity=_compare_confidences("class_perplexity", inside, outside),
+        pool_perplexity=None if fitting is None else _compare_confidences("pool_perplexity", inside, outside),
     )
 
 

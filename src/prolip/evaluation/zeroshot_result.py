@@ -72,6 +72,10 @@ class SelectiveMetrics:
     equally."""
     max_softmax: ConfidenceMetrics
     """By the largest probability of the softmax over classes."""
+    class_perplexity: ConfidenceMetrics | None = None
+    """By the perplexity of that softmax: the effective number of classes that fit the image."""
+    pool_perplexity: ConfidenceMetrics | None = None
+    """By the number of texts of a pool that fit the image; None without a pool."""
 
     def get(self, confidence: Confidence) -> ConfidenceMetrics | None:
         """The metrics of a confidence; None if the model doesn't have it."""
@@ -109,6 +113,10 @@ class OODMetrics:
     """By the probability of the pair with the predicted class; without a bias by the similarity."""
     max_softmax: OODHistograms
     """By the largest probability of the softmax over classes."""
+    class_perplexity: OODHistograms | None = None
+    """By the perplexity of that softmax."""
+    pool_perplexity: OODHistograms | None = None
+    """By the number of texts of a pool that fit the image; None without a pool."""
 
     def get(self, confidence: Confidence) -> OODHistograms | None:
         """The histograms of a confidence; None if the model doesn't have it."""
@@ -150,7 +158,7 @@ class ZeroShotResult(Result):
     calibration: Recalibration | None
     """Calibration before and after a fit; None for a single image."""
     selective: SelectiveMetrics
-    """Selective prediction by three confidences."""
+    """Selective prediction by each confidence."""
     conformal: ConformalMetrics | None = None
     """Conformal sets of classes; None unless the config has a coverage."""
     ood: OODMetrics | None

@@ -18,8 +18,9 @@ class FilterConfig(EmbedConfig):
     """Fraction of the samples to keep, above 0 and at most 1. Bad samples don't count."""
     rank_by: FilterCriterion | None = None
     """csd, cosine: distance of image and caption. inclusion: of the image in its caption. Uncertainties: the smallest
-    are kept. Of several captions the best one counts. None: csd; cosine if the model's widths were added to finished
-    means."""
+    are kept. Perplexities, how many captions of the data fit the image or images the caption: the smallest are kept;
+    time grows with the square of the data. Of several captions the best one counts. None: csd; cosine if the model's
+    widths were added to finished means."""
     model: str | None = None
     """For data that isn't embedded: model folder, training run, folder or file of another format, or hub id."""
     duplicates: DuplicateKind | None = None

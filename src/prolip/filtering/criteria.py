@@ -44,6 +44,20 @@ CRITERIA: tuple[FilterScore, ...] = (
         "an image, a caption and every variance of both (embedded with variances full, by a model with uncertainty)",
         "log inclusion of the image in the caption: large is good",
     ),
+    FilterScore(
+        "image-perplexity",
+        "image_perplexity",
+        -1,
+        "an image, and captions in the same embeddings",
+        "number of captions of the data that fit the image: small is good",
+    ),
+    FilterScore(
+        "text-perplexity",
+        "text_perplexity",
+        -1,
+        "a caption, and images in the same embeddings",
+        "number of images of the data that fit the caption: small is good",
+    ),
 )
 
 
@@ -51,7 +65,7 @@ def get_criterion(name: FilterCriterion) -> FilterScore:
     """Get a criterion by its name.
 
     Args:
-        name: csd, cosine, image-uncertainty, text-uncertainty or inclusion.
+        name: One of `FilterCriterion`.
 
     Returns:
         The criterion.

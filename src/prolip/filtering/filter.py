@@ -148,7 +148,7 @@ def _select(embeddings: EmbeddingDataset, folder: Path, config: FilterConfig) ->
     """
     assert config.rank_by is not None
     criterion = get_criterion(config.rank_by)
-    scores = cache_scores(embeddings, folder / "scores", config.progress)
+    scores = cache_scores(embeddings, folder / "scores", config.progress, criterion=criterion)
     threshold = _find_threshold(scores, criterion, config.keep_fraction, embeddings)
     near_duplicates = None if config.duplicates is None else find_near_duplicates(
         embeddings, scores, criterion, threshold, kind=config.duplicates, min_cosine=config.duplicate_cosine,

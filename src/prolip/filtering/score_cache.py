@@ -1,4 +1,8 @@
-"""Scores on disk, computed once per part of the embeddings and read again for every criterion."""
+"""Scores on disk, computed once per part of the embeddings and read again for every criterion.
+
+Perplexities compare all items with all others, so that they are computed for the first filter that ranks by them. A
+part then records the digest of the pool: all parts of the embeddings.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from prolip.data.source import compute_fingerprint
 from prolip.data.sources.columns import DamagedFileError, arrow_errors
 from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
 from prolip.embeddings.schema import DIGEST
 from prolip.extras import import_extra
 from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
 from prolip.filtering.criteria import FilterScore
+from prolip.filtering.pool_scores import POOLS, fill_perplexity
 from prolip.filtering.scores import compute_scores, get_score_columns
 from prolip.filtering.threshold import to_sort_keys
 from prolip.progress import progress_bar
 
 FILE = "_scores.json"
 """Says which embeddings the scores are of. Readers of Parquet folders skip names that begin with an underscore."""
-VERSION = 5
+VERSION = 6
 """Version of the cached tables: those of another version are refused."""
 
 
@@ -122,13 +128,20 @@ def find_first_best(indices: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return rows[np.unique(group[rows], return_index=True)[1]]
 
 
-def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | None = None) -> ScoreCache:
+def cache_scores(
+    embeddings: EmbeddingDataset,
+    folder: Path,
+    progress: bool | None = None,
+    *,
+    criterion: FilterScore | None = None,
+) -> ScoreCache:
     """Compute the scores of all pairs, part by part; parts that are already cached are not computed again.
 
     Args:
         embeddings: What `prolip embed` wrote.
         folder: Folder of the cache, for one embedding data set.
         progress: Show a progress bar; None: if stderr is a terminal.
+        criterion: What is read next: perplexities are computed for a criterion that is one. None: they are not.
 
     Returns:
         The cache, with all parts.
@@ -137,27 +150,63 @@ def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | No
         ValueError: The folder holds the scores of other embeddings, or of another version.
     """
     _claim_folder(embeddings, folder)
-    parquet = import_extra("pyarrow.parquet", "data")
+    pool_digest = _compute_pool_digest(embeddings)
     with progress_bar("scoring", len(embeddings.part_indices), "parts", progress) as advance:
         for part in embeddings.part_indices:
             path, digest = folder / get_part_name(part), embeddings.footer(part).digest
-            if _read_digest(path) != digest:  # missing, or of a part that was embedded again since
-                table = compute_scores(embeddings.read_part(part)).replace_schema_metadata({DIGEST: digest})
-                atomic_write(path, partial(parquet.write_table, table))
+            found = _read_metadata(path)
+            pools = {found[key] for key in map(_pool_key, POOLS) if key in found}
+            # missing, or of embeddings that were computed again since
+            if found.get(DIGEST) != digest.encode() or pools - {pool_digest}:
+                table = compute_scores(embeddings.read_part(part))
+                _write_part(path, table.replace_schema_metadata({DIGEST: digest}))
             advance(1)
-    return ScoreCache(folder, embeddings.part_indices, tuple(get_score_columns(embeddings.header)))
+    cache = ScoreCache(folder, embeddings.part_indices, tuple(get_score_columns(embeddings.header)))
+    if criterion is not None and criterion.column in POOLS:
+        _cache_perplexity(embeddings, cache, criterion.column, pool_digest, progress)
+    return cache
 
 
-def _read_digest(path: Path) -> str | None:
-    """The digest of the part of embeddings that scores were computed from; None: there are no readable scores."""
+def _cache_perplexity(
+    embeddings: EmbeddingDataset, cache: ScoreCache, column: str, pool_digest: bytes, progress: bool | None
+) -> None:
+    """Fill a perplexity column of all parts of a cache; parts that have it already are not read."""
+    with progress_bar("perplexities", len(cache.parts), "parts", progress) as advance:
+        for part in cache.parts:
+            path = cache.folder / get_part_name(part)
+            if _pool_key(column) not in _read_metadata(path):
+                table = cache.read_part(part)
+                filled = fill_perplexity(table, column, embeddings, part)
+                metadata = {**table.schema.metadata, _pool_key(column): pool_digest}
+                _write_part(path, filled.replace_schema_metadata(metadata))
+            advance(1)
+
+
+def _compute_pool_digest(embeddings: EmbeddingDataset) -> bytes:
+    """Hash of all that perplexities depend on: every part, and the parameters of logits."""
+    digests = (embeddings.footer(part).digest for part in embeddings.part_indices)
+    return compute_fingerprint(repr(embeddings.header.logit_parameters), *digests).encode()
+
+
+def _pool_key(column: str) -> bytes:
+    """Key in the metadata of a part that says with which pool a perplexity column was filled."""
+    return f"pool of {column}".encode()
+
+
+def _write_part(path: Path, table: Any) -> None:
+    """Write the scores of a part atomically."""
+    atomic_write(path, partial(import_extra("pyarrow.parquet", "data").write_table, table))
+
+
+def _read_metadata(path: Path) -> dict[bytes, bytes]:
+    """What a part says of the embeddings that its scores were computed from; {} if it can't be read."""
     if not path.exists():
-        return None
+        return {}
     try:
         with arrow_errors(path):
-            metadata = import_extra("pyarrow.parquet", "data").read_schema(path).metadata or {}
+            return import_extra("pyarrow.parquet", "data").read_schema(path).metadata or {}
     except DamagedFileError:
-        return None
-    return str(metadata.get(DIGEST, b"").decode())
+        return {}
 
 
 def _claim_folder(embeddings: EmbeddingDataset, folder: Path) -> None:

@@ -7,6 +7,7 @@
     csd, cosine            float32    of image and caption
     image_uncertainty, text_uncertainty  float32  tr Sigma
     log_inclusion          float32    of the image in the caption; null without full variances
+    image_perplexity, text_perplexity  float32  items of the other modality that fit; null until a filter ranks by it
     ...                               extra columns, carried through
 
 Rows are sorted by index. A sample without captions, or without an image, has one row, with nulls.
@@ -24,10 +25,11 @@ from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.embeddings.schema import column_to_tensor, make_schema
 from prolip.extras import import_extra
+from prolip.filtering.pool_scores import POOLS
 from prolip.gaussian import Gaussian
 from prolip.measures.public import log_inclusion
 
-SCORE_COLUMNS = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion")
+SCORE_COLUMNS = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion", *POOLS)
 RESERVED_COLUMNS = ("part", "outcome", "image_row", "text_row", *SCORE_COLUMNS)
 """Names that an extra column can't have; it gets an underscore appended."""
 REPLACED_COLUMNS = ("modality", "mean", "log_var", "uncertainty", "metadata")
@@ -37,7 +39,7 @@ BLOCK = 8192
 
 
 def compute_scores(part: Any) -> Any:
-    """Compute the scores of a part of embeddings.
+    """Compute the scores of a part of embeddings; those that need other parts are null.
 
     Args:
         part: A pyarrow table, of `EmbeddingDataset.read_part`.

@@ -18,7 +18,7 @@ BLOCK_ITEMS = 2**14
 
 
 def log_perplexity(
-    queries: Gaussian,
+    queries: Gaussian | MeanTrace,
     pool: Gaussian | Iterable[MeanTrace],
     logits: float | LogitParameters,
     *,
@@ -53,7 +53,7 @@ def log_perplexity(
 
 
 def sum_softmax(
-    queries: Gaussian,
+    queries: Gaussian | MeanTrace,
     pool: Gaussian | Iterable[MeanTrace],
     logits: float | LogitParameters,
     *,
@@ -75,17 +75,18 @@ def sum_softmax(
     Raises:
         ValueError: As `log_perplexity`.
     """
-    _check_queries(queries, logits, k, exclude)
-    parts = [_to_mean_trace(pool)] if isinstance(pool, Gaussian) else pool
-    asked = queries.mean_trace()
-    running = RunningEntropy(len(queries), queries.mean.device)
+    asked = _to_mean_trace(queries, "queries")
+    _check_options(len(asked.mean), logits, k, exclude)
+    parts = [_to_mean_trace(pool, "pool")] if isinstance(pool, Gaussian) else pool
+    num_queries, dim = asked.mean.shape
+    running = RunningEntropy(num_queries, asked.mean.device)
     first = 0  # row of the block's first item in the pool
     for block in _split_blocks(parts):
-        if block.mean.ndim != 2 or block.mean.shape[1] != queries.dim:
+        if block.mean.ndim != 2 or block.mean.shape[1] != dim:
             raise ValueError(
-                f"queries have {queries.dim} dimensions, the pool has {block.mean.shape[-1]}. Embed both with one model"
+                f"queries have {dim} dimensions, the pool has {block.mean.shape[-1]}. Embed both with one model"
             )
-        for rows in _split_rows(len(queries), len(block.mean)):
+        for rows in _split_rows(num_queries, len(block.mean)):
             values = k * compute_logits(MeanTrace(asked.mean[rows], asked.uncertainty[rows]), block, logits)
             if exclude is not None:
                 _remove_excluded(values, exclude[rows] - first)
@@ -134,7 +135,7 @@ def estimate_entropy(exact: Tensor, sampled: Tensor, num_others: int) -> tuple[f
     if not count:
         if num_others:
             raise ValueError(f"{num_others} items are left, but none of them was drawn: draw at least one")
-        return float(_softmax_entropy(exact[None])[0]), 0.0
+        return float(softmax_entropy(exact[None])[0]), 0.0
     weight = num_others / count
     running = RunningEntropy(1, exact.device)
     running.add(slice(0, 1), exact[None])
@@ -172,7 +173,7 @@ class RunningEntropy:
         """
         log_sum = logits.logsumexp(1)
         is_empty = log_sum.isneginf()  # all of them excluded: the softmax is not defined
-        entropy = torch.where(is_empty, 0.0, _softmax_entropy(logits) + log_weight)
+        entropy = torch.where(is_empty, 0.0, softmax_entropy(logits) + log_weight)
         log_sum, old = log_sum + log_weight, self.log_sum[rows]
         total = torch.logaddexp(old, log_sum)
         known = ~total.isneginf()
@@ -182,17 +183,25 @@ class RunningEntropy:
         self.log_sum[rows] = total
 
 
-def _softmax_entropy(logits: Tensor) -> Tensor:
-    """Entropy, in nats, of the softmax over each row of logits (B, M): (B,). Logits of -inf have probability 0."""
+def softmax_entropy(logits: Tensor) -> Tensor:
+    """Entropy of the softmax over each row of logits.
+
+    Args:
+        logits: (B, M). -inf has probability 0.
+
+    Returns:
+        (B,), in nats.
+    """
     entropy: Tensor = torch.special.entr(logits.softmax(1)).sum(1)
     return entropy
 
 
-def _to_mean_trace(pool: Gaussian) -> MeanTrace:
-    """The means and traces of a pool that is a Gaussian, after a check."""
-    if check_gaussian(pool, "pool").mean.ndim != 2:
-        raise ValueError(f"pool must be (rows, D), not {tuple(pool.shape)}")
-    return pool.mean_trace()
+def _to_mean_trace(z: Gaussian | MeanTrace, name: str) -> MeanTrace:
+    """Means and traces of (N, D), after a check; the values of a `MeanTrace` come from disk, already checked."""
+    result = z if isinstance(z, MeanTrace) else check_gaussian(z, name).mean_trace()
+    if result.mean.ndim != 2:
+        raise ValueError(f"{name} must be (rows, D), not {tuple(result.mean.shape)}")
+    return result
 
 
 def _split_blocks(parts: Iterable[MeanTrace]) -> Iterator[MeanTrace]:
@@ -215,21 +224,19 @@ def _remove_excluded(logits: Tensor, excluded: Tensor) -> None:
     logits[inside, excluded[inside]] = -torch.inf
 
 
-def _check_queries(
-    queries: Gaussian, logits: float | LogitParameters, k: float, exclude: Tensor | None
+def _check_options(
+    num_queries: int, logits: float | LogitParameters, k: float, exclude: Tensor | None
 ) -> None:
-    """Raise TypeError or ValueError unless the queries, the factors and the shape of `exclude` are valid."""
-    if check_gaussian(queries, "queries").mean.ndim != 2:
-        raise ValueError(f"queries must be (rows, D), not {tuple(queries.shape)}")
+    """Raise ValueError unless the factors and `exclude` of N queries are valid."""
     scale = logits.scale if isinstance(logits, LogitParameters) else logits
     for name, value in (("the scale of the logits", scale), ("k", k)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite number of at least 0, not {value}")
     if exclude is None:
         return
-    if tuple(exclude.shape) != (len(queries),) or exclude.dtype != torch.int64:
+    if tuple(exclude.shape) != (num_queries,) or exclude.dtype != torch.int64:
         raise ValueError(
-            f"exclude must be int64 ({len(queries)},), one row per query, not {exclude.dtype} {tuple(exclude.shape)}"
+            f"exclude must be int64 ({num_queries},), one row per query, not {exclude.dtype} {tuple(exclude.shape)}"
         )
     if len(exclude) and int(exclude.min()) < -1:
         raise ValueError(f"exclude must be rows of the pool, or -1, not {int(exclude.min())}")

@@ -20,7 +20,9 @@ from prolip.evaluation.zeroshot_result import (
 from prolip.reports import figures, sheets
 from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
-COLORS = dict(zip(CONFIDENCES, (figures.BLUE, figures.ORANGE, figures.GREEN), strict=True))
+COLORS = dict(
+    zip(CONFIDENCES, (figures.BLUE, figures.ORANGE, figures.GREEN, "#8a4f9e", "#b8952f"), strict=True)
+)
 WIDTH, HEIGHT = 3.9, 3.4
 """Inches: width and height of a panel."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from prolip.choices import Modality
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.header import has_embeddings
-from prolip.embeddings.schema import column_to_tensor, read_mean_traces
+from prolip.embeddings.schema import column_to_tensor
 from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.match import LogitParameters
@@ -214,8 +214,7 @@ def _iter_parts(pool: EmbeddingDataset | Database, modality: Modality | None) ->
         yield from _iter_database(pool, f"modality = {quote_text(chosen)}")
         return
     chosen = modality or pool.header.modality or "image"
-    for _, rows in pool.iter_parts(chosen, ["mean", "uncertainty"]):
-        yield read_mean_traces(rows)
+    yield from pool.iter_mean_traces(chosen)
 
 
 def _iter_database(database: Database, condition: str | None) -> Iterator[MeanTrace]:

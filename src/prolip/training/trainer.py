@@ -63,7 +63,13 @@ from prolip.training.word_record import WordRecorder
 log = logging.getLogger("prolip.training")
 
 
-def train(config: TrainConfig, *, resume: bool = False, unconfirmed: Sequence[str] = ()) -> Path:
+def train(
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    unconfirmed: Sequence[str] = (),
+    resume_command: str | None = None,
+) -> Path:
     """Train a model.
 
     Args:
@@ -72,6 +78,7 @@ def train(config: TrainConfig, *, resume: bool = False, unconfirmed: Sequence[st
             always do.
         unconfirmed: Commands (pipe:...) of the config that come from a run folder, not from the user. They are refused
             unless this user has trained or embedded with them before.
+        resume_command: What the message after a signal says to run. None: `prolip train` with the run folder.
 
     Returns:
         The run folder, `config.out`.
@@ -88,7 +95,8 @@ def train(config: TrainConfig, *, resume: bool = False, unconfirmed: Sequence[st
         stop = stack.enter_context(catch_stop_signals())
         on_rank_zero(lambda: _check_commands(folder, config, unconfirmed))
         on_rank_zero(lambda: _claim_folder(folder, config, resume, stack))
-        _set_up_and_run(config, folder, device, resume, stop)
+        command = resume_command or run_folder.format_resume_command(folder)
+        _set_up_and_run(config, folder, device, resume, stop, command)
     return folder
 
 
@@ -113,7 +121,12 @@ def _claim_folder(folder: Path, config: TrainConfig, resume: bool, stack: ExitSt
 
 
 def _set_up_and_run(
-    config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest
+    config: TrainConfig,
+    folder: Path,
+    device: torch.device,
+    resume: bool,
+    stop: StopRequest,
+    resume_command: str,
 ) -> None:
     """Set up a trainer and train. All ranks call it.
 
@@ -125,7 +138,7 @@ def _set_up_and_run(
     trainer.setup()
     if resume:
         trainer.restore()
-    trainer.run(stop)
+    trainer.run(stop, resume_command)
 
 
 class Trainer:
@@ -213,7 +226,7 @@ class Trainer:
             log.warning("%s has no checkpoint yet: the run starts from step 0", self.folder)
         return last
 
-    def run(self, stop: StopRequest) -> None:
+    def run(self, stop: StopRequest, resume_command: str) -> None:
         """Train from the current step to the last, or until asked to stop. All ranks call it, after `setup`.
 
         Writes metrics, checkpoints and, at the end, the model folder. If the run was complete before, it only says
@@ -221,6 +234,7 @@ class Trainer:
 
         Args:
             stop: Becomes true when the process gets a signal to stop; then a checkpoint is saved.
+            resume_command: Printed then.
         """
         state, config, model = self.state, self.config, self.folder / run_folder.MODEL
         if state.step == config.steps and model.exists():
@@ -240,8 +254,7 @@ class Trainer:
                 if batch is None:
                     self._save_checkpoint(logger)
                     self.checkpointer.wait()
-                    command = run_folder.format_resume_command(self.folder)
-                    display.print_at_end(f"stopped at step {state.step:,}; to continue: {command}")
+                    display.print_at_end(f"stopped at step {state.step:,}; to continue: {resume_command}")
                     return
                 self._announce_stage(display, is_first_step=state.step == first_step)
                 self.words.add(batch)

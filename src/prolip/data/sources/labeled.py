@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,13 +47,15 @@ class LabeledData:
     class_names: names of the classes, by label.
     templates:   templates of prompts, with {c} for the class name.
     folders:     for each label the folder with which the keys of its samples begin; None if the label is in
-                 `extra["cls"]` of a sample.
+                 `extra` of a sample.
+    label_field: where in `extra` the label is (`read_label`).
     """
 
     source: Source
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
     folders: tuple[str, ...] | None = None
+    label_field: str = "cls"
 
     def limited(self, limit: int | None) -> LabeledData:
         """The same data with fewer images.
@@ -87,26 +90,69 @@ class LabeledData:
         return torch.tensor(labels, dtype=torch.int64)
 
     @cached_property
+    def _labels_by_name(self) -> dict[str, int]:
+        """Labels by the name of the class."""
+        return {name: label for label, name in enumerate(self.class_names)}
+
+    @cached_property
     def _labels_by_folder(self) -> dict[str, int]:
         """Labels by the name of the folder."""
         return {name: label for label, name in enumerate(self.folders or ())}
 
     def _find_label(self, sample: SampleInfo) -> int:
-        """The label of a sample, from its folder or its "cls", not yet checked against the class names.
+        """The label of a sample, from its folder or its label field, not yet checked against the class names.
 
-        ValueError if there is no "cls" or the folder is no class.
+        ValueError if there is no label, or the folder or the name is no class.
         """
         if self.folders is not None:
             folder = Path(sample.key).parts[0]
             if folder not in self._labels_by_folder:
                 raise ValueError(f"{self.source.name}: {sample.key} is not in the folder of a class")
             return self._labels_by_folder[folder]
-        label = sample.extra.get("cls")
-        if not isinstance(label, int):
+        label = read_label(sample.extra, self.label_field)
+        if isinstance(label, int):
+            return label
+        if self.label_field == "cls":
             raise ValueError(
                 f"{self.source.name}: {sample.key} has no label. It must have a .cls file that contains an integer."
             )
-        return label
+        if label is None:
+            raise ValueError(
+                f"{self.source.name}: {sample.key} has no label in {self.label_field!r}; it has "
+                f"{join_names(list(sample.extra), 12) or 'no fields'}"
+            )
+        if label not in self._labels_by_name:
+            raise ValueError(f"{self.source.name}: {sample.key} has label {label!r}, which is no class name")
+        return self._labels_by_name[label]
+
+
+def read_label(extra: Mapping[str, Any], field: str) -> int | str | None:
+    """Read the label of a sample.
+
+    Args:
+        extra: extra fields of a sample: of a source (files of a tar are bytes), or parsed.
+        field: a file of a tar ("cls", "txt"), a JSON field ("json:class", "json:meta.class"), or a column of a table.
+
+    Returns:
+        The number or the name of the class; None if there is neither. Digits are a number.
+    """
+    name, _, path = field.partition(":")
+    value = extra.get(name)
+    if isinstance(value, bytes) and name.split(".")[-1] == "json":
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    for step in path.split(".") if path else ():
+        value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8-sig", "replace")
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    if isinstance(value, int):
+        return value
+    text = value.strip()
+    return int(text) if text.isdecimal() else text or None
 
 
 def open_labeled(

@@ -1,4 +1,4 @@
-"""Confidence in zero-shot predictions: image uncertainty, match probability, largest softmax."""
+"""Confidence in zero-shot predictions: image uncertainty, match probability, largest softmax, perplexities."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from prolip.embeddings.base_embedder import LogitParameters
 from prolip.evaluation.metrics.calibration import pair_probabilities
 from prolip.evaluation.metrics.fit import BLOCK_PAIRS
 from prolip.gaussian import Gaussian
+from prolip.measures.perplexity import softmax_entropy
 
-Confidence = Literal["uncertainty", "match", "max_softmax"]
+Confidence = Literal["uncertainty", "match", "max_softmax", "class_perplexity", "pool_perplexity"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
-"""Names of the three ways to rank predictions by confidence."""
+"""Names of the ways to rank predictions by confidence."""
 
 
 def confidence_labels(has_bias: bool) -> dict[Confidence, str]:
@@ -28,7 +29,14 @@ def confidence_labels(has_bias: bool) -> dict[Confidence, str]:
         The name of each of `CONFIDENCES`.
     """
     match = "match probability" if has_bias else "similarity"
-    return dict(zip(CONFIDENCES, ("image uncertainty", match, "max softmax"), strict=True))
+    labels = (
+        "image uncertainty",
+        match,
+        "max softmax",
+        "perplexity over classes",
+        "perplexity over the pool",
+    )
+    return dict(zip(CONFIDENCES, labels, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,21 +44,24 @@ class Confidences:
     """The confidence in the prediction for each of N images, by each of `CONFIDENCES`.
 
     ranking: Higher is more confident; unlike probabilities, which saturate at 1 and then tie, these don't saturate.
-    display: The values to show: the uncertainty and the probabilities.
-    Both lack the key "uncertainty" for a deterministic model.
+    display: The values to show: the uncertainty, the probabilities and the perplexities.
+    Both lack the key "uncertainty" for a deterministic model, and "pool_perplexity" without a pool.
     """
 
     ranking: dict[Confidence, Tensor]
     display: dict[Confidence, Tensor]
 
     @classmethod
-    def from_scores(cls, images: Gaussian, scores: Tensor, logits: LogitParameters) -> Confidences:
+    def from_scores(
+        cls, images: Gaussian, scores: Tensor, logits: LogitParameters, pool_perplexity: Tensor | None = None
+    ) -> Confidences:
         """Compute the confidences of predictions.
 
         Args:
             images: The classified images, (N, D).
             scores: Similarities to the classes, (N, C).
             logits: Scale and bias that make logits of the scores (`Ranking.logits`).
+            pool_perplexity: How many texts of a pool fit each image, (N,); None: there is no pool.
 
         Returns:
             The confidences, (N,) each; without "uncertainty" if the images are points.
@@ -58,9 +69,20 @@ class Confidences:
         scale, bias = logits.scale, logits.bias
         best = scores.amax(1).double()
         log_odds = _max_log_odds(scores, scale)
-        ranking: dict[Confidence, Tensor] = {"match": best, "max_softmax": log_odds}
+        entropy = _class_entropy(scores, scale)
+        ranking: dict[Confidence, Tensor] = {
+            "match": best,
+            "max_softmax": log_odds,
+            "class_perplexity": -entropy,
+        }
         match = best if bias is None else pair_probabilities(best, scale, bias)
-        display: dict[Confidence, Tensor] = {"match": match, "max_softmax": log_odds.sigmoid()}
+        display: dict[Confidence, Tensor] = {
+            "match": match,
+            "max_softmax": log_odds.sigmoid(),
+            "class_perplexity": entropy.exp(),
+        }
+        if pool_perplexity is not None:
+            ranking["pool_perplexity"], display["pool_perplexity"] = -pool_perplexity, pool_perplexity
         uncertainty = images.uncertainty.double()
         if not bool(uncertainty.any()):  # a deterministic model: all variances are 0
             return cls(ranking, display)
@@ -78,6 +100,12 @@ def max_softmax(scores: Tensor, scale: float) -> Tensor:
         float64 (N,).
     """
     return _max_log_odds(scores, scale).sigmoid()
+
+
+def _class_entropy(scores: Tensor, scale: float) -> Tensor:
+    """Entropy of the softmax over classes, in nats, float64 (N,)."""
+    blocks = scores.split(max(1, BLOCK_PAIRS // scores.shape[1]))
+    return torch.cat([softmax_entropy(scale * block.double()) for block in blocks])
 
 
 def _max_log_odds(scores: Tensor, scale: float) -> Tensor:
