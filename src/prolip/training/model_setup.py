@@ -25,12 +25,13 @@ from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import NewHeads, make_probabilistic
 
 
-def make_model(spec: ModelSpec, seed: int) -> ProLIP:
+def make_model(spec: ModelSpec, seed: int, tokenizer: Tokenizer | None = None) -> ProLIP:
     """Build the model to train.
 
     Args:
         spec: Size or pretrained weights, and what to change about them.
         seed: Seed of all weights that are initialized, including those that pretrained weights lack.
+        tokenizer: The one that was trained for new weights (model.tokenizer train); None: that of the spec.
 
     Returns:
         The model in float32 on the CPU, with its tokenizer.
@@ -40,24 +41,24 @@ def make_model(spec: ModelSpec, seed: int) -> ProLIP:
     """
     generator = torch.Generator().manual_seed(seed)
     if spec.pretrained is None:
-        return _make_new_model(spec, generator)
+        return _make_new_model(spec, generator, tokenizer)
     return _load_pretrained_model(spec, spec.pretrained, generator)
 
 
-def _make_new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
-    """A model of a named size with weights drawn from `generator`.
+def _make_new_model(spec: ModelSpec, generator: torch.Generator, trained: Tokenizer | None) -> ProLIP:
+    """A model of a named size with weights drawn from `generator`. `trained`: a tokenizer to use instead of the spec's.
 
     Raises:
         ValueError: The spec has no tokenizer, or an unknown size, or options that don't fit each other.
     """
     if spec.tokenizer is None:
         raise ValueError(
-            "new weights need a tokenizer: set --model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
-            "(the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
+            "new weights need a tokenizer: set --model.tokenizer to train (one from the captions of the data), scenes, a "
+            "folder, a tokenizer.json or a hub id (the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
         )
     if spec.size not in SIZES:
         raise ValueError(f"model.size: unknown size {spec.size!r}; the sizes are {', '.join(SIZES)}")
-    tokenizer = _make_tokenizer(spec.tokenizer, SIZES[spec.size].context_length)
+    tokenizer = trained or _make_tokenizer(spec.tokenizer, SIZES[spec.size].context_length)
     config = _make_model_config(spec, tokenizer.config)
     return ProLIP(config, Tokenizer(tokenizer.copy_backend(), config.text.tokenizer)).init_weights(generator)
 

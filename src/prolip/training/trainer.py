@@ -16,11 +16,13 @@ from prolip.data.batch import Batch
 from prolip.data.open import is_generated
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import redact_secrets
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.checkpointer import Checkpointer
 from prolip.training.config import TrainConfig
+from prolip.training.data_checks import require_general_captions
 from prolip.training.data_setup import describe_data, read_held_out_samples
 from prolip.training.display import Display, open_display
 from prolip.training.ema import ModelEma
@@ -46,6 +48,7 @@ from prolip.training.parallel import (
     parallelize,
     seeded_rng,
 )
+from prolip.training.plan import describe_run, describe_stage
 from prolip.training.rank_sync import (
     StopRequest,
     any_rank,
@@ -56,6 +59,7 @@ from prolip.training.rank_sync import (
 )
 from prolip.training.state import TrainState, export_model
 from prolip.training.step import StepOutput, TrainModule, compute_gradients
+from prolip.training.tokenizer_setup import prepare_tokenizer
 from prolip.training.width_stopping import make_width_stopper
 
 log = logging.getLogger("prolip.training")
@@ -105,12 +109,19 @@ def _set_up_and_run(
     A function of its own, so that the trainer, which refers to DDP, is freed before the process group is.
     """
     # One process per machine opens the data first: shards are indexed once, and the others find the index.
-    data = raise_on_any_rank(lambda: describe_data(config) if is_local_rank_zero() else [])
-    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data))
+    data = raise_on_any_rank(lambda: _check_data(config) if is_local_rank_zero() else [])
+    tokenizer = broadcast_from_rank_zero(lambda: prepare_tokenizer(config, folder, resume))
+    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data, tokenizer))
     trainer.setup()
     if resume:
         trainer.restore()
     trainer.run(stop)
+
+
+def _check_data(config: TrainConfig) -> list[run_folder.DataDescription]:
+    """Check the data of every stage, and describe it."""
+    require_general_captions(config)
+    return describe_data(config)
 
 
 class Trainer:
@@ -124,6 +135,7 @@ class Trainer:
         folder: Run folder.
         device: Device of this process.
         data: What `describe_data` returned, for the run folder.
+        tokenizer: What `prepare_tokenizer` returned.
     """
 
     def __init__(
@@ -132,13 +144,15 @@ class Trainer:
         folder: Path,
         device: torch.device,
         data: Sequence[run_folder.DataDescription],
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.config, self.folder, self.device, self.data = config, folder, device, data
-        model = make_model(config.model, config.seed)
+        model = make_model(config.model, config.seed, tokenizer)
         self.module = TrainModule(model, [stage.objective for stage in config.stages])
         freeze_parameters(self.module, config.optimizer.frozen)
         _require_model_fits(config, model)
         _warn_of_generated_defaults(config)
+        self._plan = describe_run(config, self.module, data)
         self.batches = BatchStream(config, model)
         held_out = read_held_out_samples(config, model)
         self.evaluator = None if held_out is None else HeldOutEvaluator(model, held_out)
@@ -218,6 +232,8 @@ class Trainer:
             logger = self._make_logger(stack, display)
             self.checkpointer = stack.enter_context(Checkpointer(self.checkpoints, config.checkpoint))
             first_step = state.step
+            for line in self._plan:
+                display.print_message(line)
             while state.step < config.steps:
                 batch = self._next_batch(logger.timer, stop)
                 if batch is None:
@@ -239,15 +255,14 @@ class Trainer:
             display.print_at_end(f"the model is in {model}")
 
     def _announce_stage(self, display: Display, is_first_step: bool) -> None:
-        """If there are several stages, print the stage that starts or continues.
+        """Print the stage that starts or continues, with its data.
 
         `is_first_step`: whether the current step is the first of this process.
         """
         config, step = self.config, self.state.step
         index = get_stage_index(config, step)
-        if len(config.stages) > 1 and (is_first_step or index != get_stage_index(config, step - 1)):
-            terms = ", ".join(config.stages[index].objective.active)
-            display.print_message(f"stage {index + 1} of {len(config.stages)}: {terms}")
+        if is_first_step or index != get_stage_index(config, step - 1):
+            display.print_message(describe_stage(config, index, self.data))
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
