@@ -146,20 +146,50 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> HeldOutSamples 
     spec = config.held_out.source
     if spec is None:
         return None
-    if is_stream(spec):
-        raise ValueError(
-            f"held_out.source {redact_secrets(spec)} is a stream, but held-out data must be files or generated data"
-        )
     if is_feature_address(spec):
         return _read_held_out_features(FeaturePairs.from_address(spec), config.held_out.samples)
+    require_files(spec, "held_out.source")
     source = open_source(spec, config.data)
+    return stack_samples(source, config.held_out.samples, model, config.data, "held_out.source")
+
+
+def require_files(spec: str, name: str) -> None:
+    """Raise a ValueError if data for evaluation is a stream or features.
+
+    Args:
+        spec: Address of the data.
+        name: Key of the config that names it.
+    """
+    kind = "a stream" if is_stream(spec) else "a folder of features" if is_feature_address(spec) else None
+    if kind is not None:
+        raise ValueError(
+            f"{name} {redact_secrets(spec)} is {kind}, but held-out data must be files or generated data"
+        )
+
+
+def stack_samples(source: Source, limit: int, model: ProLIP, data: DataConfig, name: str) -> HeldOutSamples:
+    """Preprocess the first samples of a source that aren't bad, as for evaluation.
+
+    Args:
+        source: The samples.
+        limit: Largest number of samples.
+        model: For its preprocessing and tokenizer.
+        data: For the largest number of pixels.
+        name: Key of the config that names the data, for messages.
+
+    Returns:
+        Images and the longest caption of each sample.
+
+    Raises:
+        ValueError: Fewer than 2 samples can be used.
+    """
     preprocessor = Preprocessor(
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
-        max_pixels=config.data.max_pixels,
+        max_pixels=data.max_pixels,
     )  # fmt: skip
     samples: list[TrainingSample] = []
     for index in range(len(source)):
-        if len(samples) == config.held_out.samples:
+        if len(samples) == limit:
             break
         try:
             # nothing is drawn without augmentation, so any seed will do
@@ -167,10 +197,9 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> HeldOutSamples 
         except BadSampleError:
             continue
     if len(samples) < 2:
-        name = redact_secrets(spec)
         raise ValueError(
-            f"held_out.source {name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
-            f"least 2. `prolip data check {shlex.quote(name)}` reports its bad samples"
+            f"{name} {source.name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
+            f"least 2. `prolip data check {shlex.quote(source.name)}` reports its bad samples"
         )
     captions = [sample.caption for sample in samples]
     return HeldOutSamples(

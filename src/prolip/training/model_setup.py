@@ -19,6 +19,7 @@ from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, add_mask_token, read_tokenizer_file
 from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
 from prolip.training.config import ModelSpec
+from prolip.training.lora import add_adapters
 from prolip.training.run_folder import CHECKPOINTS, MODEL, is_run
 from prolip.weights import hub
 from prolip.weights.load import open_model
@@ -42,7 +43,7 @@ def make_model(spec: ModelSpec, seed: int, tokenizer: Tokenizer | None = None) -
     generator = torch.Generator().manual_seed(seed)
     if spec.pretrained is None:
         return _make_new_model(spec, generator, tokenizer)
-    return _load_pretrained_model(spec, spec.pretrained, generator)
+    return add_adapters(_load_pretrained_model(spec, spec.pretrained, generator), spec, seed)
 
 
 def _make_new_model(spec: ModelSpec, generator: torch.Generator, trained: Tokenizer | None) -> ProLIP:
@@ -120,6 +121,11 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
         raise ValueError(
             f"{pretrained} has no tokenizer{reason}: set --model.tokenizer to a folder, a tokenizer.json or a hub id"
+        )
+    if model.config.deterministic and spec.lora_rank is not None:
+        raise ValueError(
+            f"model.lora_rank: {pretrained} has no variances yet, and adapters alone can't give it any. Train all "
+            "parameters first, and start LoRA from the model of that run"
         )
     if model.config.deterministic:
         init = _make_init(spec, model.config.init, model.config.embed_dim)

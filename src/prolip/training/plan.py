@@ -56,7 +56,8 @@ def describe_run(config: TrainConfig, module: TrainModule, data: Sequence[DataDe
         data: What `describe_data` returned.
 
     Returns:
-        Lines: the start and the trained parameters; epochs, learning rate and warm-up.
+        Lines: the start and the trained parameters; epochs, learning rate and warm-up; if the start is measured, the
+        reference.
     """
     counts = {p.requires_grad: 0 for p in module.parameters()}
     for parameter in module.parameters():
@@ -65,12 +66,22 @@ def describe_run(config: TrainConfig, module: TrainModule, data: Sequence[DataDe
     start = f"{config.model.pretrained}" if config.model.pretrained else f"new weights of size {config.model.size}"
     share = f"{total:,} parameters" if trained == total else f"{trained:,} of {total:,} parameters"
     rank = config.model.lora_rank
-    optimizer = config.optimizer
-    return [
+    optimizer, held_out = config.optimizer, config.held_out
+    lines = [
         f"start: {start}; {share} are trained{f' (LoRA of rank {rank})' if rank else ''}",
         f"{config.steps:,} steps of {config.batch_size:,} samples{_describe_epochs(config, data)}, learning rate "
         f"{optimizer.lr:.3g} after {optimizer.warmup_steps:,} warm-up steps",
     ]
+    if held_out.source is not None and held_out.at_start:
+        lines.append(f"held out: {redact_secrets(held_out.source)}")
+    if held_out.reference is not None:
+        lines.append(
+            f"reference: {redact_secrets(held_out.reference)}; the end of the run says if recall on it fell by more "
+            f"than {held_out.max_reference_drop:.0%}"
+        )
+    elif held_out.at_start:
+        lines.append("no reference (--held-out.reference): what the start loses is not measured")
+    return lines
 
 
 def _describe_epochs(config: TrainConfig, data: Sequence[DataDescription]) -> str:
