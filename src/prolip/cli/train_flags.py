@@ -63,7 +63,9 @@ def _list_keys_of_flags(flags: Sequence[str]) -> frozenset[str]:
     names = (flag.partition("=")[0].removeprefix("--") for flag in flags if flag.startswith("--"))
     sections = (name.replace("-", "_").rpartition(".") for name in names)
     return frozenset(
-        f"{section}{dot}{name}" for section, dot, last in sections for name in {last, last.removeprefix("no_")}
+        f"{section}{dot}{name}"
+        for section, dot, last in sections
+        for name in {last, last.removeprefix("no_")}
     )
 
 

@@ -17,7 +17,7 @@ from prolip.data.source import Source, Subset, compute_fingerprint
 from prolip.preprocessing.text_cleaning import clean_text
 
 ADDRESS = re.compile(r"split:(?P<part>train|held-out)@(?P<fraction>0?\.\d{1,9}):(?P<data>.+)", re.DOTALL)
-"""An address such as "split:held-out@0.1:pairs.csv": a tenth of the samples; "split:train@0.1:pairs.csv": the others."""
+"""An address such as "split:held-out@0.1:pairs.csv", a tenth of the samples; "split:train@0.1:pairs.csv": the rest."""
 Part = Literal["train", "held-out"]
 
 
@@ -65,9 +65,9 @@ def split_source(source: Source, fraction: float) -> Split:
     """Split a source so that samples with an image or a caption in common are on the same side.
 
     Samples are joined to groups by equal bytes of their images and by captions that are equal after cleaning. A group's
-    number is the smallest hash of its images and captions: it depends neither on keys, order nor a seed. Groups are held
-    out in the order of these numbers, as long as they fit into the fraction. So data that is added later moves few
-    samples to the other side.
+    number is the smallest hash of its images and captions: it depends neither on keys, order nor a seed. Groups are
+    held out in the order of these numbers, as long as they fit into the fraction. So data that is added later moves
+    few samples to the other side.
 
     Args:
         source: All samples. All of them are read.

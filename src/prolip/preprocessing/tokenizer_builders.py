@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ def choose_vocab_size(num_captions: int) -> int:
     Returns:
         The largest number of ids, from 290 to 32,768.
     """
-    return min(2**15, NUM_BYTES + 2 + round(32 * num_captions**0.5))
+    return min(2**15, NUM_BYTES + 2 + round(32 * math.sqrt(num_captions)))
 
 
 def train_bpe(

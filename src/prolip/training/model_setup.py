@@ -47,7 +47,9 @@ def make_model(spec: ModelSpec, seed: int, tokenizer: Tokenizer | None = None) -
 
 
 def _make_new_model(spec: ModelSpec, generator: torch.Generator, trained: Tokenizer | None) -> ProLIP:
-    """A model of a named size with weights drawn from `generator`. `trained`: a tokenizer to use instead of the spec's.
+    """A model of a named size with weights drawn from `generator`.
+
+    `trained`: a tokenizer to use instead of the spec's.
 
     Raises:
         ValueError: The spec has no tokenizer, or an unknown size, or options that don't fit each other.

@@ -65,9 +65,7 @@ def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[st
     Returns:
         `after` with other initial stages.
     """
-    stages = tuple(
-        _follow_run(before, after, number, keys) for number in range(len(after.initial_stages))
-    )
+    stages = tuple(_follow_run(before, after, number, keys) for number in range(len(after.initial_stages)))
     after = replace(after, initial_stages=stages)
     for message in _describe_partial_reach(before, after, keys):
         if os.environ.get("LOCAL_RANK", "0") == "0":

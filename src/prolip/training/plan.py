@@ -63,7 +63,11 @@ def describe_run(config: TrainConfig, module: TrainModule, data: Sequence[DataDe
     for parameter in module.parameters():
         counts[parameter.requires_grad] += parameter.numel()
     trained, total = counts.get(True, 0), sum(counts.values())
-    start = f"{config.model.pretrained}" if config.model.pretrained else f"new weights of size {config.model.size}"
+    start = (
+        f"{config.model.pretrained}"
+        if config.model.pretrained
+        else f"new weights of size {config.model.size}"
+    )
     share = f"{total:,} parameters" if trained == total else f"{trained:,} of {total:,} parameters"
     rank = config.model.lora_rank
     optimizer, held_out = config.optimizer, config.held_out

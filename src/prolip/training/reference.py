@@ -80,13 +80,18 @@ def find_lost_ability(
         A message that says what was lost and what may keep it; None if nothing was, or nothing was measured.
     """
     before, after = start.get(REFERENCE), end.get(REFERENCE)
-    if config.reference is None or before is None or after is None or before - after <= config.max_reference_drop:
+    if (
+        config.reference is None
+        or before is None
+        or after is None
+        or before - after <= config.max_reference_drop
+    ):
         return None
     return (
         f"ABILITY LOST: {_describe_metric(config)} on the reference {redact_secrets(config.reference)} fell from "
-        f"{before:.1%} to {after:.1%}. The model is now one for its own data. To keep what it could: --model.lora-rank 8, "
-        "a lower --optimizer.lr, fewer --samples, or data of the start beside your own in --data.source "
-        "(docs/own-data.md)"
+        f"{before:.1%} to {after:.1%}. The model is now one for its own data. To keep what it could: "
+        "--model.lora-rank 8, a lower --optimizer.lr, fewer --samples, or data of the start beside your own in "
+        "--data.source (docs/own-data.md)"
     )
 
 
@@ -129,5 +134,3 @@ def measures_accuracy(config: HeldOutConfig) -> bool:
 def _describe_metric(config: HeldOutConfig) -> str:
     """The name of the reference's metric, for messages."""
     return "zero-shot accuracy" if measures_accuracy(config) else "R@1"
-
-

@@ -24,7 +24,6 @@ from prolip.training.rank_sync import on_rank_zero
 from prolip.training.step import TrainModule
 from prolip.training.width_stopping import WidthStopper
 
-
 ADAPTER = "adapter"
 """Folder inside a model folder that has the adapters of LoRA, which are merged into the model."""
 

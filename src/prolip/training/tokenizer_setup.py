@@ -37,8 +37,8 @@ def prepare_tokenizer(config: TrainConfig, folder: Path, resume: bool) -> Tokeni
         return None
     if config.model.pretrained is not None:
         raise ValueError(
-            f"model.tokenizer train can't be used with model.pretrained: the weights of {config.model.pretrained} belong "
-            "to its own tokenizer. Remove --model.tokenizer, or train new weights (--model.size)"
+            f"model.tokenizer train can't be used with model.pretrained: the weights of {config.model.pretrained} "
+            "belong to its own tokenizer. Remove --model.tokenizer, or train new weights (--model.size)"
         )
     if resume and is_run(folder) and (folder / TOKENIZER_FILE).is_file():
         model = ModelConfig.from_dict(read_json(folder / CONFIG)["model"])

@@ -3,6 +3,7 @@
     prolip train finetune-small --data.source pairs.csv
     prolip train finetune-small --data.source pairs.csv --model.lora-rank 8
     prolip train finetune-small --data.source photos --model.pretrained timm/ViT-B-16-SigLIP
+    torchrun --nproc-per-node 2 -m prolip train finetune-small --data.source pairs.csv
 
 The data is a CSV, a folder of images with captions, shards: whatever docs/data.md lists, but files. It starts from
 scenes-tiny, which comes with the package, from any other model (--model.pretrained), or from new weights
@@ -12,10 +13,10 @@ It chooses what you don't set, and the run says at its start what that is:
 
     held-out data    a tenth of the pairs, at most 1,000, by a hash of their content. Pairs with an image or a caption
                      in common are on the same side.
-    batch size       the power of two nearest below a sixteenth of the pairs, from 16 to 256
+    batch size       the power of two nearest below an eighth of the pairs, from 16 to 256
     samples          EPOCHS epochs at 500 pairs, and fewer with the square root of the pairs, at least 3
-    learning rate    LR at the size of scenes-tiny, and lower with the square root of the number of parameters; LORA_LR
-                     times as high for LoRA
+    learning rate    LR at the size of scenes-tiny, and lower with the square root of the number of parameters; four
+                     times as high for LoRA and for new weights
     warm-up          a tenth of the steps
     objective        the likelihood for a model that was trained with it, as scenes-tiny; else PPCL
     reference        for scenes-tiny: 500 scenes, which it ranks well. If recall on them falls, the end of the run says
@@ -26,6 +27,7 @@ These choices were measured with scenes-tiny on some hundred pictures (docs/own-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -55,11 +57,11 @@ SCENES = "scenes:simple,size=48,unseen=8,length=500,seed=1,complete=1,levels=0/0
 """What scenes-tiny is good at: scenes with captions that say everything."""
 HELD_OUT, MAX_HELD_OUT, MIN_PAIRS = 0.1, 1000, 32
 """Fraction of the pairs that is held out, at most how many, and the fewest pairs that are trained on."""
-EPOCHS, MIN_EPOCHS = 60.0, 3.0
+EPOCHS, MIN_EPOCHS = 30.0, 3.0
 """Epochs at 500 pairs, and the fewest."""
 LR, START_PARAMETERS = 5e-4, 279_000
 """Learning rate of weights that were trained before, at this number of parameters."""
-LORA, NEW = 10.0, 4.0
+LORA, NEW = 4.0, 4.0
 """Learning rates of LoRA and of new weights, as multiples of it."""
 
 
@@ -116,12 +118,12 @@ def finish(config: TrainConfig, keys: Collection[str]) -> TrainConfig:
 
 
 def choose_batch_size(num_pairs: int) -> int:
-    """The power of two nearest below a sixteenth of the pairs, from 16 to 256.
+    """The power of two nearest below an eighth of the pairs, from 16 to 256.
 
     Args:
         num_pairs: Pairs that are trained on.
     """
-    return int(min(256, max(16, 2 ** ((num_pairs // 16).bit_length() - 1))))
+    return int(min(256, max(16, 2 ** ((num_pairs // 8).bit_length() - 1))))
 
 
 def choose_epochs(num_pairs: int) -> float:
@@ -130,7 +132,7 @@ def choose_epochs(num_pairs: int) -> float:
     Args:
         num_pairs: Pairs that are trained on.
     """
-    return max(MIN_EPOCHS, EPOCHS * min(1.0, (500 / num_pairs) ** 0.5))
+    return max(MIN_EPOCHS, EPOCHS * min(1.0, math.sqrt(500 / num_pairs)))
 
 
 def _hold_out(config: TrainConfig) -> TrainConfig:
@@ -147,7 +149,9 @@ def _hold_out(config: TrainConfig) -> TrainConfig:
         )
     (spec,) = own
     if is_stream(spec) or is_feature_address(spec):
-        raise ValueError(f"data.source {redact_secrets(spec)} is no data on disk, which could be split. {advice}")
+        raise ValueError(
+            f"data.source {redact_secrets(spec)} is no data on disk, which could be split. {advice}"
+        )
     total = len(open_source(spec, config.data))
     fraction = min(HELD_OUT, MAX_HELD_OUT / max(1, total))
     train, held_out = (format_split(part, fraction, spec) for part in ("train", "held-out"))
@@ -197,9 +201,7 @@ def _inspect_start(spec: ModelSpec) -> _Start:
 def _choose_objective(start: _Start) -> Objective:
     """The terms of the variant likelihood of the miniature, or PPCL with the paper's weights."""
     if start.has_likelihood:
-        return Objective(
-            ppcl=0.0, likelihood=1.0, inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0
-        )
+        return Objective(ppcl=0.0, likelihood=1.0, inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0)
     return Objective(ppcl=1.0, inclusion=1e-7, masked=1e-3, vib=1e-4, c=1000.0, eps=-20.0)
 
 
@@ -208,7 +210,7 @@ def _choose_optimizer(config: TrainConfig, start: _Start) -> OptimizerConfig:
     scale = LORA if config.model.lora_rank is not None else NEW if config.model.pretrained is None else 1.0
     return replace(
         config.optimizer,
-        lr=float(f"{scale * LR * (START_PARAMETERS / start.num_parameters) ** 0.5:.2g}"),
+        lr=float(f"{scale * LR * math.sqrt(START_PARAMETERS / start.num_parameters):.2g}"),
         warmup_steps=max(1, config.steps // 10),
         temperature_lr_multiplier=10.0 if start.has_likelihood else 1.0,
     )
