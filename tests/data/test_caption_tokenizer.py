@@ -14,7 +14,9 @@ def test_same_tokenizer_from_a_table_and_from_lines(tmp_path):
     texts = [f"a red bird on branch {number}" for number in range(20)]
     table = write_table(tmp_path / "t", list(enumerate(texts)))
     (tmp_path / "lines.txt").write_text("\n".join(texts))
-    one, two = (train_tokenizer([data], TokenizerTrainConfig()) for data in (table, str(tmp_path / "lines.txt")))
+    one, two = (
+        train_tokenizer([data], TokenizerTrainConfig()) for data in (table, str(tmp_path / "lines.txt"))
+    )
     assert one.encode(texts[3]) == two.encode(texts[3])
     assert one.decode(one([texts[3]])) == [texts[3]]
     assert one.config.vocab_size <= choose_vocab_size(20)

@@ -92,8 +92,9 @@ def test_merged_equals_unmerged_and_the_formula():
 
 def test_only_adapters_get_gradients():
     module = TrainModule(make_model(SPEC, seed=0), [Objective(ppcl=0, likelihood=1)])
-    images, texts = module.model.encode_image(torch.randn(3, 3, 48, 48)), module.model.encode_text(
-        module.model.tokenize(TEXTS)
+    images, texts = (
+        module.model.encode_image(torch.randn(3, 3, 48, 48)),
+        module.model.encode_text(module.model.tokenize(TEXTS)),
     )
     (csd(images, texts).sum() + module.model.logit_scale.sum()).backward()
     with_gradient = {name for name, p in module.named_parameters() if p.grad is not None}
@@ -179,6 +180,8 @@ def test_frozen_encoders_and_models_without_variances_are_refused(tmp_path):
     tokenizer = prolip.load("scenes-tiny", device="cpu").tokenizer
     config = get_config("nano", tokenizer.config).with_uncertainty("none")
     clip = ProLIP(config).init_weights(torch.Generator().manual_seed(0))
-    clip.set_tokenizer(Tokenizer(tokenizer.copy_backend(), config.text.tokenizer)).save_pretrained(tmp_path / "clip")
+    clip.set_tokenizer(Tokenizer(tokenizer.copy_backend(), config.text.tokenizer)).save_pretrained(
+        tmp_path / "clip"
+    )
     with pytest.raises(ValueError, match="no variances"):
         make_model(replace(SPEC, pretrained=str(tmp_path / "clip")), 0)

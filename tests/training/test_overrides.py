@@ -111,7 +111,11 @@ STAGES = TrainConfig(
     objective=Objective(ppcl=1.0, inclusion=0.5, c=50.0),
     data=DataConfig(source=("scenes:simple",)),
     initial_stages=(
-        Stage(samples=100_000, objective=Objective(ppcl=0.0, clip=1.0, inclusion=0.0, c=50.0), source=("scenes:a",)),
+        Stage(
+            samples=100_000,
+            objective=Objective(ppcl=0.0, clip=1.0, inclusion=0.0, c=50.0),
+            source=("scenes:a",),
+        ),
         Stage(samples=100_000, objective=Objective(ppcl=0.0, clip=1.0, inclusion=0.5, c=50.0)),
     ),
 )

@@ -14,8 +14,8 @@ It chooses what you don't set, and the run says at its start what that is:
     held-out data    a tenth of the pairs, at most 1,000, by a hash of their content. Pairs with an image or a caption
                      in common are on the same side.
     batch size       the power of two nearest below an eighth of the pairs, from 16 to 256
-    samples          EPOCHS epochs at 500 pairs, and fewer with the square root of the pairs, at least 3
-    learning rate    LR at the size of scenes-tiny, and lower with the square root of the number of parameters; four
+    samples          30 epochs up to 500 pairs, fewer by the square root of their number for more, at least 3
+    learning rate    5e-4 at the size of scenes-tiny, lower by the square root of the number of parameters; four
                      times as high for LoRA and for new weights
     warm-up          a tenth of the steps
     objective        the likelihood for a model that was trained with it, as scenes-tiny; else PPCL
