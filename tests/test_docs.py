@@ -75,6 +75,7 @@ CAPABILITIES = [
     "preprocessing",
     "data",
     "training",
+    "own-data",
     "evaluation",
     "judgements",
     "traversal",

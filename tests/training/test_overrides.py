@@ -105,7 +105,7 @@ def test_overrides_do_not_add_stages():
             overrides.apply_overrides(TrainConfig(), {key: 64})
 
 
-# -- initial stages ------------------------------------------------------------------------------------------------------
+# -- initial stages ---------------------------------------------------------------------------------------------------
 
 STAGES = TrainConfig(
     objective=Objective(ppcl=1.0, inclusion=0.5, c=50.0),

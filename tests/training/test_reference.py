@@ -116,7 +116,9 @@ def test_run_measures_its_start_and_its_end(tmp_path, model):
 
 def test_alarm_is_shown_and_written_when_the_ability_is_lost(tmp_path, capfd):
     run = trainer.train(config(tmp_path / "run", lr=0.1, display="plain"))
-    (message,) = [line["message"] for line in read_metrics(run) if "ABILITY LOST" in str(line.get("message"))]
+    messages = [line["message"] for line in read_metrics(run) if "ABILITY LOST" in str(line.get("message"))]
+    assert len(messages) == 1
+    message = messages[0]
     assert message in capfd.readouterr().err
     assert "--model.lora-rank" in message
 

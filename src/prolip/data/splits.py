@@ -21,7 +21,7 @@ ADDRESS = re.compile(r"split:(?P<part>train|held-out)@(?P<fraction>0?\.\d{1,9}):
 Part = Literal["train", "held-out"]
 
 
-class Split(NamedTuple):
+class SplitIndices(NamedTuple):
     """Indices of a source's samples, int64, increasing.
 
     Attributes:
@@ -61,8 +61,8 @@ class SplitSource(Subset):
         return compute_fingerprint("split", self.source.fingerprint(), self.part, self.fraction)
 
 
-def split_source(source: Source, fraction: float) -> Split:
-    """Split a source so that samples with an image or a caption in common are on the same side.
+def split_source(source: Source, fraction: float) -> SplitIndices:
+    """SplitIndices a source so that samples with an image or a caption in common are on the same side.
 
     Samples are joined to groups by equal bytes of their images and by captions that are equal after cleaning. A group's
     number is the smallest hash of its images and captions: it depends neither on keys, order nor a seed. Groups are
@@ -121,7 +121,7 @@ class _Reader:
 
 
 @lru_cache(maxsize=8)
-def _split_cached(reader: _Reader, fraction: float) -> Split:
+def _split_cached(reader: _Reader, fraction: float) -> SplitIndices:
     """`split_source`, which several parts of a program ask for: it reads all data."""
     hashes = [_hash_contents(reader.source, index) for index in range(len(reader.source))]
     groups = _join_groups(hashes)
@@ -131,7 +131,7 @@ def _split_cached(reader: _Reader, fraction: float) -> Split:
         if len(held_out) + len(members) <= limit:
             held_out += members
     indices = np.array(sorted(held_out), dtype=np.int64)
-    return Split(np.setdiff1d(np.arange(len(hashes), dtype=np.int64), indices), indices)
+    return SplitIndices(np.setdiff1d(np.arange(len(hashes), dtype=np.int64), indices), indices)
 
 
 def _hash_contents(source: Source, index: int) -> list[bytes]:

@@ -56,8 +56,8 @@ def _make_new_model(spec: ModelSpec, generator: torch.Generator, trained: Tokeni
     """
     if spec.tokenizer is None:
         raise ValueError(
-            "new weights need a tokenizer: set --model.tokenizer to train (one from the captions of the data), scenes, a "
-            "folder, a tokenizer.json or a hub id (the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
+            "new weights need a tokenizer: set --model.tokenizer to train (one from the captions of the data), scenes, "
+            "a folder, a tokenizer.json or a hub id (the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
         )
     if spec.size not in SIZES:
         raise ValueError(f"model.size: unknown size {spec.size!r}; the sizes are {', '.join(SIZES)}")

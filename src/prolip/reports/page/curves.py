@@ -258,7 +258,8 @@ def describe_reference(points: Points, label: str, max_drop: float) -> str:
     verdict = "Ability was lost" if first - last > max_drop else "Nothing was lost"
     return (
         f"{label} on the reference (held_out.reference), which the start ranks well, should not fall by more than "
-        f"{format_percentage(max_drop)}. {verdict}: it went from {format_percentage(first)} to {format_percentage(last)}."
+        f"{format_percentage(max_drop)}. {verdict}: it went from "
+        f"{format_percentage(first)} to {format_percentage(last)}."
     )
 
 
