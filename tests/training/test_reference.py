@@ -148,14 +148,17 @@ def test_a_resumed_run_is_compared_with_its_start(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             trainer.train(short)
     resumed = trainer.train(short, resume=True)
-    said = [
-        [line for line in read_metrics(run) if "message" in line or REFERENCE in line]
+    names = ("step", "message", RECALL, REFERENCE)
+    whole_lines, resumed_lines = (
+        [
+            {name: line.get(name) for name in names}
+            for line in read_metrics(run)
+            if "message" in line or RECALL in line
+        ]
         for run in (whole, resumed)
-    ]
-    wanted = {"step", "message", RECALL, REFERENCE}
-    assert [[{k: v for k, v in line.items() if k in wanted} for line in lines] for lines in said][0] == [
-        {k: v for k, v in line.items() if k in wanted} for line in said[1]
-    ]
+    )
+    assert whole_lines == resumed_lines
+    assert len(whole_lines) == 4  # the start, the end, and a message on each metric
 
 
 @pytest.mark.parametrize(("after", "is_lost"), [(0.8, False), (0.76, False), (0.74, True)])

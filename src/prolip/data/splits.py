@@ -62,7 +62,7 @@ class SplitSource(Subset):
 
 
 def split_source(source: Source, fraction: float) -> SplitIndices:
-    """SplitIndices a source so that samples with an image or a caption in common are on the same side.
+    """Split a source so that samples with an image or a caption in common are on the same side.
 
     Samples are joined to groups by equal bytes of their images and by captions that are equal after cleaning. A group's
     number is the smallest hash of its images and captions: it depends neither on keys, order nor a seed. Groups are
