@@ -89,9 +89,9 @@ def find_lost_ability(
         return None
     return (
         f"ABILITY LOST: {_describe_metric(config)} on the reference {redact_secrets(config.reference)} fell from "
-        f"{before:.1%} to {after:.1%}. The model is now one for its own data. To keep what it could: "
-        "--model.lora-rank 8, a lower --optimizer.lr, fewer --samples, or data of the start beside your own in "
-        "--data.source (docs/own-data.md)"
+        f"{before:.1%} to {after:.1%}. The model is now one for its own data. To keep what it could: data of the start "
+        "beside your own in --data.source, --model.lora-rank 8, a lower --optimizer.lr, or fewer --samples "
+        "(docs/own-data.md)"
     )
 
 
