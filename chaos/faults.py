@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import inspect
 import io
 import os
 import signal
@@ -22,6 +23,8 @@ HOWS: tuple[How, ...] = get_args(How)
 ERRORS: dict[How, int] = {"disk full": errno.ENOSPC, "I/O error": errno.EIO}
 PATH_CALLS = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink")
 """Functions of `os` whose last paths are changed."""
+
+OPEN = inspect.signature(open)
 
 
 @dataclass(frozen=True)
@@ -115,19 +118,20 @@ class FaultInjector:
         """`os.fsync`, counted."""
         self.run(descriptor, lambda: self._os["fsync"](descriptor))
 
-    def _open_file(
-        self, file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
-        newline: str | None = None, closefd: bool = True, opener: Any = None,
-    ) -> Any:  # fmt: skip
+    def _open_file(self, *args: Any, **options: Any) -> Any:
         """`open`, counted if the file is written; its writes are counted too."""
-        if not set(mode) & set("wax+") or buffering == 0 or not self._is_below(file):
-            return self._open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        raw = self.run(file, lambda: io.FileIO(file, mode.replace("b", "").replace("t", ""), closefd, opener))
+        call = OPEN.bind(*args, **options)
+        call.apply_defaults()
+        file, mode, values = call.arguments["file"], call.arguments["mode"], call.arguments
+        if not set(mode) & set("wax+") or values["buffering"] == 0 or not self._is_below(file):
+            return self._open(*args, **options)
+        raw_mode = mode.replace("b", "").replace("t", "")
+        raw = self.run(file, lambda: io.FileIO(file, raw_mode, values["closefd"], values["opener"]))
         kind = _CountedRandom if "+" in mode else _CountedWriter
         buffered = kind(raw, self, file)
         if "b" in mode:
             return buffered
-        text = io.TextIOWrapper(buffered, encoding, errors, newline)
+        text = io.TextIOWrapper(buffered, values["encoding"], values["errors"], values["newline"])
         text.mode = mode  # type: ignore[misc]
         return text
 

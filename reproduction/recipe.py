@@ -28,6 +28,11 @@ ADDED_SETTINGS: dict[str, Any] = {
     "image_masks": 0.0,
     "width_patience": None,
     "distillation": 0.0,
+    "lora_rank": None,
+    "lora_alpha": None,
+    "at_start": False,
+    "reference": None,
+    "max_reference_drop": 0.05,
 }
 """Settings that the config did not have at first -> the value that computes what was computed without them. At this
 value they don't enter fingerprints, so that older cells stay valid."""

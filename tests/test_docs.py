@@ -80,6 +80,7 @@ CAPABILITIES = [
     "preprocessing",
     "data",
     "training",
+    "own-data",
     "evaluation",
     "judgements",
     "traversal",

@@ -109,7 +109,7 @@ def test_commands():
     assert commands == {
         "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy",
         "report scenes", "doctor", "cache",
-        "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
+        "data hierarimgs", "data tokenizer", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
         "evaluate judgements",

@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "onnxscript",
         "onnxruntime",
     ),
+    "lora": ("peft",),
     "logging": ("tensorboard", "wandb"),
 }
 """Modules of each extra of pyproject.toml."""

@@ -193,6 +193,7 @@ def test_doctor_prints_json(capsys):
         "app",
         "onnx",
         "photos",
+        "lora",
         "logging",
     }
     assert installation["cpus"] >= 1

@@ -171,3 +171,29 @@ def test_parameter_without_a_type_has_that_of_its_default():
 def test_flags_do_not_add_stages():
     with pytest.raises(ValueError, match="no initial stages"):
         train_flags.parse_flags(Recipe("it", "", lambda: TrainConfig()), ["--initial-stages.0.samples", "64"])
+
+
+def test_flags_reach_the_stages_as_in_python(caplog):
+    values = {"data.source": ("a.csv",), "objective.eps": -3.0, "objective.c": 7.0}
+    words = ["--data.source", "a.csv", "--objective.eps", "-3", "--objective.c", "7"]
+    config = parse(*words)
+    assert config == apply_overrides(CONFIG, values)
+    assert (config.initial_stages[0].objective.eps, config.initial_stages[0].objective.c) == (-3.0, 3.0)
+    assert "objective.c 7.0" in caplog.text
+    assert parse(*words, "--initial-stages.0.objective.eps", "-10").initial_stages[0].objective.eps == -10
+
+
+def test_the_recipe_gets_the_keys_that_were_set():
+    seen = []
+
+    def finish(config, keys):
+        seen.append(keys)
+        return replace(config, seed=9)
+
+    recipe = replace(PLAIN, finish=finish)
+    words = ["--optimizer.lr=1e-3", "--device", "cpu", "--data.no-augment", "--workers", "2"]
+    assert train_flags.parse_flags(recipe, words).seed == 9
+    assert seen[0] >= {"optimizer.lr", "parallel.device", "data.augment", "data.workers"}
+    values = {"optimizer.lr": 1e-3, "device": "cpu", "data.augment": False}
+    assert recipe.build_config(values).seed == 9
+    assert seen[1] == {"optimizer.lr", "parallel.device", "data.augment"}

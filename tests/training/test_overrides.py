@@ -5,7 +5,8 @@ import pytest
 
 from prolip.losses.objective import Objective
 from prolip.training import overrides
-from prolip.training.config import OptimizerConfig, Stage, TrainConfig
+from prolip.training.config import DataConfig, OptimizerConfig, Stage, TrainConfig
+from prolip.training.recipes import load_recipe
 
 CONFIG = TrainConfig(initial_stages=(Stage(samples=100_000, objective=Objective(c=3.0)),))
 
@@ -102,3 +103,53 @@ def test_overrides_do_not_add_stages():
     for key in ("initial_stages.0.samples", "initial_stages"):
         with pytest.raises(ValueError, match=rf"'{key}'.*no initial stages"):
             overrides.apply_overrides(TrainConfig(), {key: 64})
+
+
+# -- initial stages ---------------------------------------------------------------------------------------------------
+
+STAGES = TrainConfig(
+    objective=Objective(ppcl=1.0, inclusion=0.5, c=50.0),
+    data=DataConfig(source=("scenes:simple",)),
+    initial_stages=(
+        Stage(
+            samples=100_000,
+            objective=Objective(ppcl=0.0, clip=1.0, inclusion=0.0, c=50.0),
+            source=("scenes:a",),
+        ),
+        Stage(samples=100_000, objective=Objective(ppcl=0.0, clip=1.0, inclusion=0.5, c=50.0)),
+    ),
+)
+
+
+def test_stages_follow_the_data_that_the_user_names():
+    changed = overrides.apply_overrides(STAGES, {"data.source": "train.csv"})
+    assert [stage.source for stage in changed.initial_stages] == [(), ()]
+    same = overrides.apply_overrides(STAGES, {"optimizer.lr": 1e-3})
+    assert same.initial_stages == STAGES.initial_stages
+
+
+def test_a_stage_keeps_the_data_that_the_user_gave_it():
+    values = {"data.source": "train.csv", "initial_stages.0.source": "scenes:a"}
+    assert overrides.apply_overrides(STAGES, values).initial_stages[0].source == ("scenes:a",)
+
+
+def test_objective_reaches_the_stages_that_had_the_value_of_the_run(caplog):
+    changed = overrides.apply_overrides(STAGES, {"objective.c": 10.0, "objective.inclusion": 0.1})
+    assert [stage.objective.c for stage in changed.stages] == [10.0, 10.0, 10.0]
+    assert [stage.objective.inclusion for stage in changed.stages] == [0.0, 0.1, 0.1]
+    (message,) = caplog.messages
+    assert "objective.inclusion 0.1" in message
+    assert "stage 1 (0.0) of 3" in message
+    assert "--initial-stages.0.objective.inclusion" in message
+
+
+def test_a_value_that_the_user_gave_a_stage_stays_and_needs_no_message(caplog):
+    values = {"objective.c": 10.0, "initial_stages.0.objective.c": 50.0}
+    changed = overrides.apply_overrides(STAGES, values)
+    assert [stage.objective.c for stage in changed.stages] == [50.0, 10.0, 10.0]
+    assert not caplog.messages
+
+
+def test_miniature_reads_own_data_in_every_stage():
+    config = load_recipe("miniature").build_config({"data.source": "train.csv", "objective.vib": 0.1})
+    assert [stage.source or config.data.source for stage in config.stages] == [("train.csv",)] * 4

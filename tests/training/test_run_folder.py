@@ -314,3 +314,14 @@ def test_a_damaged_config_of_a_run_gets_a_sentence(tmp_path, config, nano, name)
         path.write_text(json.dumps(broken))
         with pytest.raises(ValueError, match=r"config\.json"):
             read(tmp_path)
+
+
+def test_addresses_of_a_run_are_those_of_all_its_data():
+    """What may hold a command: training data of every stage, held-out data, reference."""
+    config = replace(
+        TrainConfig(),
+        data=DataConfig(source=("a.tar", "pipe:one")),
+        held_out=HeldOutConfig(source="pipe:two", reference="pipe:three"),
+    )
+    assert run_folder.list_addresses(config)[-2:] == ["pipe:two", "pipe:three"]
+    assert {"a.tar", "pipe:one"} <= set(run_folder.list_addresses(config))

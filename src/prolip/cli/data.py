@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from prolip.choices import WorldName
 from prolip.cli.options import Data, Json, print_json
-from prolip.data.config import CheckConfig, HierarImgsBuildConfig
+from prolip.data.config import CheckConfig, HierarImgsBuildConfig, TokenizerTrainConfig
 from prolip.scenes.config import SceneDatasetSpec
 
 
@@ -84,6 +84,31 @@ def check(
         raise SystemExit(1)
 
 
+def tokenizer(
+    data: Annotated[Positional[list[Data]], arg(metavar="DATA")], out: Path, config: TokenizerTrainConfig
+) -> None:
+    """Train a tokenizer on the captions of data, or of a text file with a caption per line.
+
+    Example: prolip data tokenizer train.csv --out tokenizer.json
+
+    It is a byte-level BPE: no text is unknown to it. Use it with `prolip train ... --model.tokenizer tokenizer.json`.
+
+    Args:
+        data: Data, or files of captions (.txt); several are taken together.
+        out: File to write (.json), or a folder, in which tokenizer.json is written.
+    """
+    from prolip.data.caption_tokenizer import train_tokenizer
+
+    if not data:
+        raise ValueError("pass data: prolip data tokenizer train.csv --out tokenizer.json")
+    path = out.expanduser()
+    path = path if path.suffix == ".json" else path / "tokenizer.json"
+    trained = train_tokenizer(data, config)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    trained.save(path)
+    print(f"{path}: {trained.config.vocab_size:,} tokens")
+
+
 def ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
     world: WorldName = "hard",
@@ -122,6 +147,7 @@ def ambiguity(
 COMMANDS: dict[str, Callable[..., None]] = {
     "scenes": scenes,
     "check": check,
+    "tokenizer": tokenizer,
     "ambiguity": ambiguity,
     "hierarimgs": hierarimgs,
 }

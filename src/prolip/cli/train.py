@@ -38,7 +38,7 @@ def train(args: list[str]) -> None:
     if not words:
         print(TRAIN_HELP)
         for name in recipes.list_recipes():
-            print(f"  {name:13} {recipes.read_summary(name)}")
+            print(f"  {name:14} {recipes.read_summary(name)}")
         raise SystemExit(0)
     if words[0].startswith("-"):
         raise ValueError(f"{words[0]} stands before the recipe: write prolip train RECIPE {words[0]} ...")

@@ -18,6 +18,7 @@ from prolip.configs import union_members
 from prolip.training.config import TrainConfig
 from prolip.training.overrides import (
     SHORT_KEYS,
+    apply_to_stages,
     find_similar_keys,
     is_missing_stage,
     list_keys,
@@ -27,8 +28,8 @@ from prolip.training.recipes import Recipe
 
 COMMON_KEYS = (
     "out", "seed", "samples", "batch_size", "data.source", "workers", "model.size", "model.pretrained",
-    "model.tokenizer", "optimizer.lr", "optimizer.warmup_steps", "device", "parallel.precision",
-    "parallel.accumulation_steps", "held_out.source", "log.display",
+    "model.tokenizer", "model.lora_rank", "optimizer.lr", "optimizer.warmup_steps", "device", "parallel.precision",
+    "parallel.accumulation_steps", "held_out.source", "held_out.reference", "log.display",
 )  # fmt: skip
 """What most people set: the keys that --help shows."""
 KEY_VALUE = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
@@ -52,7 +53,20 @@ def parse_flags(recipe: Recipe, words: Sequence[str]) -> TrainConfig:
     config, rest = _parse_parameters(recipe, words)
     prog = f"prolip train {recipe.name}"
     flags = _spell_for_tyro(rest, _list_hints(recipe, config), prog)
-    return tyro.cli(TrainConfig, default=config, args=flags, prog=prog, add_help=False)
+    changed = tyro.cli(TrainConfig, default=config, args=flags, prog=prog, add_help=False)
+    keys = _list_keys_of_flags(flags)
+    return recipe.finish_config(apply_to_stages(config, changed, keys), keys)
+
+
+def _list_keys_of_flags(flags: Sequence[str]) -> frozenset[str]:
+    """The keys that flags for tyro set: optimizer.lr for --optimizer.lr=1e-3, data.augment for --data.no-augment."""
+    names = (flag.partition("=")[0].removeprefix("--") for flag in flags if flag.startswith("--"))
+    sections = (name.replace("-", "_").rpartition(".") for name in names)
+    return frozenset(
+        f"{section}{dot}{name}"
+        for section, dot, last in sections
+        for name in {last, last.removeprefix("no_")}
+    )
 
 
 def print_help(recipe: Recipe, words: Sequence[str], *, is_complete: bool) -> None:
@@ -79,7 +93,7 @@ def _parse_parameters(recipe: Recipe, words: Sequence[str]) -> tuple[TrainConfig
     """The config for the values of the recipe's own parameters among some words, and all other words."""
     capture, prog = _capture_arguments(recipe), f"prolip train {recipe.name}"
     values, rest = tyro.cli(capture, args=words, prog=prog, add_help=False, return_unknown_args=True)
-    return recipe.build_config(values), rest
+    return recipe.make_config(values), rest
 
 
 def _capture_arguments(recipe: Recipe) -> Callable[..., dict[str, object]]:

@@ -168,3 +168,23 @@ def check_levels_and_canvas(levels: int, canvas: int) -> None:
     require_positive_int(levels, "levels", maximum=100)
     if not isinstance(canvas, int) or not 0 <= canvas <= 255:
         raise ValueError(f"canvas must be an integer, a gray level from 0 to 255, not {canvas!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerTrainConfig:
+    """Options of training a tokenizer on captions."""
+
+    vocab_size: int | None = None
+    """Largest number of ids, at least 258. None: by the number of captions (`choose_vocab_size`)."""
+    context_length: int = 64
+    """Tokens per text; a model that takes the tokenizer sets its own."""
+    captions: tuple[str, ...] | None = None
+    """Columns of a table or extensions in a tar that hold captions. None: the format's default."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is out of range."""
+        make_tuples(self)
+        require_field_types(self)
+        require_positive_int(self.context_length, "context_length", maximum=2**16)
+        if self.vocab_size is not None:
+            require_positive_int(self.vocab_size, "vocab_size")

@@ -18,6 +18,7 @@ from prolip.data.sources.csv_table import CsvTable
 from prolip.data.sources.folder import IMAGE_EXTENSIONS, ImageFolder
 from prolip.data.sources.labeled import is_task_folder, list_task_shards, read_dataset_type
 from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES, TarShards
+from prolip.data.splits import SplitSource, parse_split
 from prolip.data.views import ViewSource, parse_view
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import is_remote, parse_address, resolve_local_path
@@ -62,6 +63,9 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
     if (view := parse_view(address)) is not None:
         kind, seed, data = view
         return ViewSource(open_data(data, captions=captions, image=image), kind, seed)
+    if (split := parse_split(address)) is not None:
+        part, fraction, data = split
+        return SplitSource(open_data(data, captions=captions, image=image), part, fraction)
     if is_generated(address):
         _refuse_columns(address, "generated data has its own captions", captions, image)
         source: Source = import_generator(address).open_source(address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,21 @@ CLIP_MERGES = 49152 - NUM_BYTES - 2
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 """CLIP's start and end tokens."""
+
+
+def choose_vocab_size(num_captions: int) -> int:
+    """Choose a vocabulary size for a byte-level BPE.
+
+    The number of different words grows roughly with the square root of the length of a text (Heaps' law). So the number
+    of merges is 32 times the square root of the number of captions: 716 for 500, 3,200 for 10,000.
+
+    Args:
+        num_captions: Captions to train it on, at least 1.
+
+    Returns:
+        The largest number of ids, from 290 to 32,768.
+    """
+    return min(2**15, NUM_BYTES + 2 + round(32 * math.sqrt(num_captions)))
 
 
 def train_bpe(

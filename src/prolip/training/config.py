@@ -45,7 +45,8 @@ class ModelSpec:
     """A folder or hub id to fine-tune. CLIP and SigLIP are made probabilistic: `isotropic`, `contrastive_loss` (sigmoid
     or likelihood) and `init_log_var` apply to what they are given. None: new weights."""
     tokenizer: str | None = None
-    """A folder, file or hub id with a tokenizer, or "scenes". None: the tokenizer of `pretrained`."""
+    """A folder, file or hub id with a tokenizer; "scenes"; or "train": a new one, from the captions of the training
+    data, with a vocabulary that fits their number (./train is a folder). None: the tokenizer of `pretrained`."""
     uncertainty: Uncertainty = "token"
     """New weights only. Source of log-variances: token ([UNC]), multihead (PCME++), none (deterministic)."""
     isotropic: bool = False
@@ -69,11 +70,17 @@ class ModelSpec:
     context_length: int | None = None
     """Tokens per text, for `pretrained` only. None: unchanged. Longer: the first 20 position embeddings stay, the
     others are interpolated. Shorter: position embeddings are truncated."""
+    lora_rank: int | None = None
+    """Rank of LoRA adapters on the linear layers of all blocks, for `pretrained` only: nothing else of the model is
+    trained (extra lora). None: all parameters are trained."""
+    lora_alpha: float | None = None
+    """Adapters are scaled by lora_alpha / lora_rank. None: twice the rank."""
 
     def __post_init__(self) -> None:
         """Raise a ValueError that names the field if a value is impossible."""
         require_field_types(self)
         self._require_scale_in_range()
+        self._require_valid_lora()
         if self.init_logit_bias is not None and not math.isfinite(self.init_logit_bias):
             raise ValueError(f"init_logit_bias must be finite, not {self.init_logit_bias}")
         if self.init_log_var is not None and not -40 <= self.init_log_var <= 10:
@@ -83,6 +90,18 @@ class ModelSpec:
                 require_positive_int(getattr(self, name), name, maximum=2**14)
         if self.pretrained is None and self.context_length is not None:
             raise ValueError("context_length can only be set with `pretrained`: a named size has its own")
+
+    def _require_valid_lora(self) -> None:
+        """Raise a ValueError if a setting of LoRA is impossible, or without what it belongs to."""
+        if self.lora_rank is None:
+            if self.lora_alpha is not None:
+                raise ValueError("lora_alpha scales LoRA adapters: set lora_rank, too")
+            return
+        require_positive_int(self.lora_rank, "lora_rank", maximum=2**14)
+        if self.lora_alpha is not None:
+            require_positive(self.lora_alpha, "lora_alpha")
+        if self.pretrained is None:
+            raise ValueError("lora_rank needs weights to adapt: set pretrained")
 
     def _require_scale_in_range(self) -> None:
         """Raise a ValueError if training would clamp the initial scale; a concentration has a larger range."""
@@ -350,6 +369,14 @@ class HeldOutConfig:
     width_patience: int | None = None
     """For heads on frozen encoders: successive evaluations after which widths stop, if earlier widths fit the held-out
     data better. The best ones are kept. None: widths are trained to the end."""
+    at_start: bool = False
+    """Evaluate before the first step, too: what fine-tuning starts from. The end of the run then says both."""
+    reference: str | None = None
+    """Data on which the model that fine-tuning starts from is good: pairs, or a folder of labeled images in the layout
+    of DataComp's tasks. It is measured at the start and whenever held-out data is. None: it isn't."""
+    max_reference_drop: float = 0.05
+    """The end of a run says that zero-shot ability was lost if recall@1 (of a labeled set: accuracy) on the reference
+    fell by more than this fraction."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
@@ -358,6 +385,7 @@ class HeldOutConfig:
             raise ValueError(
                 f"samples must be at least 2, not {self.samples}: retrieval needs a wrong caption besides the right one"
             )
+        require_fraction(self.max_reference_drop, "max_reference_drop")
         if self.width_patience is not None:
             require_positive_int(self.width_patience, "width_patience")
         require_positive_int(self.every_steps, "every_steps", maximum=2**40)

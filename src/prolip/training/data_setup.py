@@ -77,7 +77,7 @@ def make_loader(
     preprocessor = _make_preprocessor(config.data, model)
     factory = _LoaderFactory(config, preprocessor, steps, rank, world_size)
     if not any(map(is_stream, specs)):
-        sources = [_open_source(spec, config.data) for spec in specs]
+        sources = [open_source(spec, config.data) for spec in specs]
         _require_enough_samples(config.batch_size, sources)
         return factory.make_file_loader(sources, weights)
     counts = _count_samples_per_source(specs, weights, config.batch_size // world_size)
@@ -146,20 +146,50 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> HeldOutSamples 
     spec = config.held_out.source
     if spec is None:
         return None
-    if is_stream(spec):
-        raise ValueError(
-            f"held_out.source {redact_secrets(spec)} is a stream, but held-out data must be files or generated data"
-        )
     if is_feature_address(spec):
         return _read_held_out_features(FeaturePairs.from_address(spec), config.held_out.samples)
-    source = _open_source(spec, config.data)
+    require_files(spec, "held_out.source")
+    source = open_source(spec, config.data)
+    return stack_samples(source, config.held_out.samples, model, config.data, "held_out.source")
+
+
+def require_files(spec: str, name: str) -> None:
+    """Raise a ValueError if data for evaluation is a stream or features.
+
+    Args:
+        spec: Address of the data.
+        name: Key of the config that names it.
+    """
+    kind = "a stream" if is_stream(spec) else "a folder of features" if is_feature_address(spec) else None
+    if kind is not None:
+        raise ValueError(
+            f"{name} {redact_secrets(spec)} is {kind}, but held-out data must be files or generated data"
+        )
+
+
+def stack_samples(source: Source, limit: int, model: ProLIP, data: DataConfig, name: str) -> HeldOutSamples:
+    """Preprocess the first samples of a source that aren't bad, as for evaluation.
+
+    Args:
+        source: The samples.
+        limit: Largest number of samples.
+        model: For its preprocessing and tokenizer.
+        data: For the largest number of pixels.
+        name: Key of the config that names the data, for messages.
+
+    Returns:
+        Images and the longest caption of each sample.
+
+    Raises:
+        ValueError: Fewer than 2 samples can be used.
+    """
     preprocessor = Preprocessor(
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
-        max_pixels=config.data.max_pixels,
+        max_pixels=data.max_pixels,
     )  # fmt: skip
     samples: list[TrainingSample] = []
     for index in range(len(source)):
-        if len(samples) == config.held_out.samples:
+        if len(samples) == limit:
             break
         try:
             # nothing is drawn without augmentation, so any seed will do
@@ -167,10 +197,9 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> HeldOutSamples 
         except BadSampleError:
             continue
     if len(samples) < 2:
-        name = redact_secrets(spec)
         raise ValueError(
-            f"held_out.source {name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
-            f"least 2. `prolip data check {shlex.quote(name)}` reports its bad samples"
+            f"{name} {source.name}: {len(samples)} of its {len(source)} samples can be used, but retrieval needs at "
+            f"least 2. `prolip data check {shlex.quote(source.name)}` reports its bad samples"
         )
     captions = [sample.caption for sample in samples]
     return HeldOutSamples(
@@ -211,9 +240,9 @@ def describe_data(config: TrainConfig) -> list[DataDescription]:
             pairs = FeaturePairs.from_address(spec)
             samples, fingerprint = len(pairs), pairs.digest
         elif is_stream(spec):
-            samples, fingerprint = None, _open_stream(spec, config.data).fingerprint()
+            samples, fingerprint = None, open_stream(spec, config.data).fingerprint()
         else:
-            source = _open_source(spec, config.data)
+            source = open_source(spec, config.data)
             samples, fingerprint = len(source), source.fingerprint()
         descriptions.append({"source": redact_secrets(spec), "samples": samples, "fingerprint": fingerprint})
     return descriptions
@@ -258,10 +287,10 @@ class _LoaderFactory:
         data, samples_per_epoch = self.config.data, self.steps * count * self.world_size
         if not is_stream(spec):
             return self._make_random_access_loader(
-                [_open_source(spec, data)], count * self.world_size, None, samples_per_epoch, workers
+                [open_source(spec, data)], count * self.world_size, None, samples_per_epoch, workers
             )
         return StreamLoader(
-            _open_stream(spec, data), self.preprocessor, batch_size=count, samples_per_epoch=samples_per_epoch,
+            open_stream(spec, data), self.preprocessor, batch_size=count, samples_per_epoch=samples_per_epoch,
             seed=self.config.seed, num_workers=workers, rank=self.rank, world_size=self.world_size,
             max_bad_fraction=data.max_bad_fraction,
         )  # fmt: skip
@@ -329,13 +358,29 @@ def _get_tokenizer(model: ProLIP) -> Tokenizer:
     return model.tokenizer
 
 
-def _open_source(spec: str, data: DataConfig) -> Source:
-    """Open files or generated data for random access; `data` names the image and caption columns."""
+def open_source(spec: str, data: DataConfig) -> Source:
+    """Open files or generated data for random access.
+
+    Args:
+        spec: Address of the data.
+        data: For the names of the image and caption columns.
+
+    Returns:
+        The source.
+    """
     return open_data(spec, captions=data.captions, image=data.image)
 
 
-def _open_stream(spec: str, data: DataConfig) -> TarStream:
-    """Open shards that are read in order; `data` names the image and caption extensions."""
+def open_stream(spec: str, data: DataConfig) -> TarStream:
+    """Open shards that are read in order.
+
+    Args:
+        spec: Address of the shards.
+        data: For the extensions of images and captions.
+
+    Returns:
+        The stream.
+    """
     captions = DEFAULT_CAPTIONS if data.captions is None else data.captions
     return TarStream(spec, captions, DEFAULT_IMAGES if data.image is None else (data.image,))
 

@@ -41,7 +41,8 @@ LINES = (
 )  # fmt: skip
 """Metrics that are shown as text: the formats of each line's metrics, by name."""
 HELD_OUT_LINES = (
-    {"r1": "R@1 {:.1%}", "image_to_text_r1": "to text {:.1%}", "text_to_image_r1": "to image {:.1%}"},
+    {"r1": "R@1 {:.1%}", "image_to_text_r1": "to text {:.1%}", "text_to_image_r1": "to image {:.1%}",
+     "reference_r1": "reference {:.1%}"},
     {"image_uncertainty": "uncertainty of images {:#.4g}", "text_uncertainty": "of texts {:#.4g}",
      "text_above_image": "text above image {:.1%}"},
 )  # fmt: skip

@@ -77,6 +77,22 @@ class HeldOutEvaluator:
         retrieval = compute_retrieval(images, texts, self._is_match, metric)
         return {"held_out/n": float(len(images))} | retrieval | compute_uncertainty(images, texts)
 
+    def compute_recall(self, embedded: HeldOutEmbeddings, *, of_images: bool) -> float:
+        """Recall@1 of the result of `embed`.
+
+        Args:
+            embedded: The samples.
+            of_images: From images to texts only; if texts are class prompts, that is the accuracy of classification.
+
+        Returns:
+            A fraction; without `of_images` the mean of both directions.
+        """
+        values = self.compute_metrics(embedded)
+        return values["held_out/image_to_text_r1" if of_images else "held_out/r1"]
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
     def _embed_images(self, rows: Tensor) -> Gaussian:
         """Embed the images with these row numbers (n,): (n, D), on the model's device."""
         pixels = self._pixels[rows].to(self._model.device)

@@ -124,6 +124,29 @@ class TrainLogger:
         if is_logged or values:
             on_rank_zero(lambda: self._write_metrics(step, values))
 
+    def log_start(self, values: dict[str, float]) -> None:
+        """Show and write held-out metrics of the model before the first step. All ranks call it.
+
+        Args:
+            values: By name.
+        """
+        on_rank_zero(lambda: self._write_metrics(0, values))
+
+    def log_end(self, messages: Sequence[str]) -> None:
+        """Write messages about the whole run, and show them after the display has closed. All ranks call it.
+
+        Args:
+            messages: One line each.
+        """
+        on_rank_zero(lambda: self._write_end(messages))
+
+    def _write_end(self, messages: Sequence[str]) -> None:
+        """`log_end` on rank 0."""
+        for message in messages:
+            self._display.print_at_end(message)
+            if self._writer is not None:
+                self._writer.write_message(self._config.steps, message)
+
     def check_nonfinite(self, step: int) -> None:
         """Show and write a message for each step skipped since the last check. All ranks call it. Waits for a GPU.
 

@@ -19,18 +19,20 @@ from prolip.preprocessing import tokenizer_builders
 from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, add_mask_token, read_tokenizer_file
 from prolip.preprocessing.tokenizer_inference import infer_tokenizer_config
 from prolip.training.config import ModelSpec
+from prolip.training.lora import add_adapters
 from prolip.training.run_folder import CHECKPOINTS, MODEL, is_run
 from prolip.weights import hub
 from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import NewHeads, make_probabilistic
 
 
-def make_model(spec: ModelSpec, seed: int) -> ProLIP:
+def make_model(spec: ModelSpec, seed: int, tokenizer: Tokenizer | None = None) -> ProLIP:
     """Build the model to train.
 
     Args:
         spec: Size or pretrained weights, and what to change about them.
         seed: Seed of all weights that are initialized, including those that pretrained weights lack.
+        tokenizer: The one that was trained for new weights (model.tokenizer train); None: that of the spec.
 
     Returns:
         The model in float32 on the CPU, with its tokenizer.
@@ -40,24 +42,26 @@ def make_model(spec: ModelSpec, seed: int) -> ProLIP:
     """
     generator = torch.Generator().manual_seed(seed)
     if spec.pretrained is None:
-        return _make_new_model(spec, generator)
-    return _load_pretrained_model(spec, spec.pretrained, generator)
+        return _make_new_model(spec, generator, tokenizer)
+    return add_adapters(_load_pretrained_model(spec, spec.pretrained, generator), spec, seed)
 
 
-def _make_new_model(spec: ModelSpec, generator: torch.Generator) -> ProLIP:
+def _make_new_model(spec: ModelSpec, generator: torch.Generator, trained: Tokenizer | None) -> ProLIP:
     """A model of a named size with weights drawn from `generator`.
+
+    `trained`: a tokenizer to use instead of the spec's.
 
     Raises:
         ValueError: The spec has no tokenizer, or an unknown size, or options that don't fit each other.
     """
     if spec.tokenizer is None:
         raise ValueError(
-            "new weights need a tokenizer: set --model.tokenizer to scenes, a folder, a tokenizer.json or a hub id "
-            "(the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
+            "new weights need a tokenizer: set --model.tokenizer to train (one from the captions of the data), scenes, "
+            "a folder, a tokenizer.json or a hub id (the paper's is timm/ViT-B-16-SigLIP), or set --model.pretrained"
         )
     if spec.size not in SIZES:
         raise ValueError(f"model.size: unknown size {spec.size!r}; the sizes are {', '.join(SIZES)}")
-    tokenizer = _make_tokenizer(spec.tokenizer, SIZES[spec.size].context_length)
+    tokenizer = trained or _make_tokenizer(spec.tokenizer, SIZES[spec.size].context_length)
     config = _make_model_config(spec, tokenizer.config)
     return ProLIP(config, Tokenizer(tokenizer.copy_backend(), config.text.tokenizer)).init_weights(generator)
 
@@ -119,6 +123,11 @@ def _load_pretrained_model(spec: ModelSpec, pretrained: str, generator: torch.Ge
         reason = f" ({model.tokenizer_error})" if model.tokenizer_error else ""
         raise ValueError(
             f"{pretrained} has no tokenizer{reason}: set --model.tokenizer to a folder, a tokenizer.json or a hub id"
+        )
+    if model.config.deterministic and spec.lora_rank is not None:
+        raise ValueError(
+            f"model.lora_rank: {pretrained} has no variances yet, and adapters alone can't give it any. Train all "
+            "parameters first, and start LoRA from the model of that run"
         )
     if model.config.deterministic:
         init = _make_init(spec, model.config.init, model.config.embed_dim)

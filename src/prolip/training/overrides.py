@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any, get_args, get_origin, get_type_hints
 
 from prolip.configs import union_members
-from prolip.training.config import TrainConfig
+from prolip.training.config import Stage, TrainConfig
 
+log = logging.getLogger("prolip.training")
 SHORT_KEYS = {"device": "parallel.device", "workers": "data.workers"}
 """Keys that every command has, by their short name."""
 
@@ -18,7 +21,7 @@ SHORT_KEYS = {"device": "parallel.device", "workers": "data.workers"}
 def apply_overrides(
     config: TrainConfig, values: Mapping[str, object], other_keys: Sequence[str] = ()
 ) -> TrainConfig:
-    """Change keys of a config, all at once.
+    """Change keys of a config, all at once. Initial stages follow, see `apply_to_stages`.
 
     Args:
         config: The config of the recipe.
@@ -44,7 +47,82 @@ def apply_overrides(
         for part in sections:
             section = section[int(part)] if part.isdecimal() else section[part]
         section[last] = _convert_value(value, hints[key])
-    return TrainConfig.from_dict(content)
+    return apply_to_stages(config, TrainConfig.from_dict(content), list_set_keys(values))
+
+
+def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[str]) -> TrainConfig:
+    """Let the initial stages follow the data and the objective that a user has set for the run.
+
+    Data: if `data.source` changed, every stage reads it, unless the user set the stage's own source. Objective: a
+    changed value reaches every stage that had the recipe's value of the run; a stage with a value of its own keeps it,
+    and a warning says so.
+
+    Args:
+        before: The config of the recipe.
+        after: The same with the user's changes.
+        keys: The keys that the user has set.
+
+    Returns:
+        `after` with other initial stages.
+    """
+    stages = tuple(_follow_run(before, after, number, keys) for number in range(len(after.initial_stages)))
+    after = replace(after, initial_stages=stages)
+    for message in _describe_partial_reach(before, after, keys):
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            log.warning("%s", message)
+    return after
+
+
+def _follow_run(before: TrainConfig, after: TrainConfig, number: int, keys: Collection[str]) -> Stage:
+    """The initial stage with this number (from 0), with the data and the objective that it takes from the run."""
+    stage, prefix = after.initial_stages[number], f"initial_stages.{number}"
+    old = before.initial_stages[number].objective
+    followed = {
+        name: getattr(after.objective, name)
+        for name in _list_changed_terms(before, after)
+        if f"{prefix}.objective.{name}" not in keys and getattr(old, name) == getattr(before.objective, name)
+    }
+    follows_data = after.data.source != before.data.source and f"{prefix}.source" not in keys
+    source = () if follows_data else stage.source
+    return replace(stage, objective=replace(stage.objective, **followed), source=source)
+
+
+def _list_changed_terms(before: TrainConfig, after: TrainConfig) -> list[str]:
+    """Names of the fields of the run's objective that the user has changed."""
+    names = (field.name for field in fields(after.objective))
+    return [name for name in names if getattr(after.objective, name) != getattr(before.objective, name)]
+
+
+def _describe_partial_reach(before: TrainConfig, after: TrainConfig, keys: Collection[str]) -> Iterator[str]:
+    """A message for each change of the objective that doesn't reach some stages, unless the user set theirs."""
+    for name in _list_changed_terms(before, after):
+        value = getattr(after.objective, name)
+        others = [
+            number
+            for number, stage in enumerate(after.initial_stages)
+            if getattr(stage.objective, name) != value
+            and f"initial_stages.{number}.objective.{name}" not in keys
+        ]
+        if others:
+            listed = ", ".join(
+                f"{number + 1} ({getattr(after.initial_stages[number].objective, name)})" for number in others
+            )
+            yield (
+                f"objective.{name} {value} doesn't reach the stages that have a value of their own: stage {listed} of "
+                f"{len(after.stages)}. To change the first of them: --initial-stages.{others[0]}.objective.{name}"
+            )
+
+
+def list_set_keys(values: Mapping[str, object]) -> list[str]:
+    """List the keys that changes of a config set.
+
+    Args:
+        values: As for `apply_overrides`.
+
+    Returns:
+        Dotted keys, in full ("parallel.device" for "device").
+    """
+    return [SHORT_KEYS.get(name, name) for name, _ in _flatten(values)]
 
 
 def list_keys(config: TrainConfig) -> dict[str, Any]:

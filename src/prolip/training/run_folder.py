@@ -150,11 +150,11 @@ def list_addresses(config: TrainConfig) -> list[str]:
         config: The config.
 
     Returns:
-        Training data of all stages, and the held-out data; some may be the same.
+        Training data of all stages, the held-out data and the reference; some may be the same.
     """
-    held_out = config.held_out.source
+    others = (config.held_out.source, config.held_out.reference)
     sources = [config.data.source, *(stage.source for stage in config.stages)]
-    return [*(address for source in sources for address in source), *([held_out] if held_out else [])]
+    return [*(address for source in sources for address in source), *filter(None, others)]
 
 
 def list_unconfirmed_commands(config: TrainConfig, words: Iterable[object]) -> list[str]:

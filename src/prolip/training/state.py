@@ -17,11 +17,15 @@ from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream
 from prolip.training.checkpointing import CheckpointContent
 from prolip.training.ema import ModelEma
+from prolip.training.lora import add_adapters, copy_adapters, merge_adapters, save_adapters
 from prolip.training.optimizer import get_optimizer_tensors
 from prolip.training.parallel import full_tensor, get_weight_dtype
 from prolip.training.rank_sync import on_rank_zero
 from prolip.training.step import TrainModule
 from prolip.training.width_stopping import WidthStopper
+
+ADAPTER = "adapter"
+"""Folder inside a model folder that has the adapters of LoRA, which are merged into the model."""
 
 
 class RankState(TypedDict):
@@ -131,13 +135,31 @@ def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> Non
     weights = module.state_dict() | (ema.tensors() if ema is not None else {})
     # one by one: the full tensors of a sharded model may not fit on a GPU together
     tensors = {name: _gather_on_rank_zero(value) for name, value in weights.items()}
-    on_rank_zero(lambda: atomic_write_folder(folder, extract_model(module, tensors).save_pretrained))
+    on_rank_zero(lambda: write_model(module, tensors, folder))
 
 
 def _gather_on_rank_zero(value: Tensor) -> Tensor:
     """The full tensor on rank 0's CPU; an empty one elsewhere. All ranks call it."""
     full = full_tensor(value)
     return full.detach().cpu() if distributed.rank() == 0 else full.new_empty(0)
+
+
+def write_model(module: TrainModule, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Write a model folder with the weights of a training module; with LoRA also the adapters, in a folder inside.
+
+    Args:
+        module: For its config and tokenizer.
+        tensors: As for `extract_model`.
+        folder: Model folder; replaced if it exists.
+    """
+    model = _restore_model(module, tensors)
+
+    def write(temporary: Path) -> None:
+        """Write adapters, then merge them and write the model."""
+        save_adapters(model, temporary / ADAPTER)
+        merge_adapters(model).save_pretrained(temporary)
+
+    atomic_write_folder(folder, write)
 
 
 def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
@@ -148,10 +170,16 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
         tensors: By their names in the module ("model.image....", "pml.logit_bias").
 
     Returns:
-        The model on the CPU, with copies of the tensors. If only PML trained a scale and bias, the model's are theirs,
-        in the unit of the model's logits.
+        The model on the CPU, with copies of the tensors, LoRA adapters merged. If only PML trained a scale and bias,
+        the model's are theirs, in the unit of the model's logits.
     """
+    return merge_adapters(_restore_model(module, tensors))
+
+
+def _restore_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
+    """`extract_model`, without merging LoRA adapters."""
     model = ProLIP(module.model.config, module.model.tokenizer)
+    copy_adapters(module.model, model)
     model.origin, model.training_words = module.model.origin, module.model.training_words
     weights = {
         name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
@@ -192,7 +220,8 @@ def export_checkpoint(source: Path, out: Path) -> Path:
         raise ValueError(
             f"the checkpoint {path} can't be exported: {problem}. Copy it again, or export another checkpoint"
         )
-    config, model = run_folder.read_config(run), run_folder.read_empty_model(run)
+    config = run_folder.read_config(run)
+    model = add_adapters(run_folder.read_empty_model(run), config.model, config.seed)
     module = TrainModule(model, [stage.objective for stage in config.stages])
     module = module.to(get_weight_dtype(config.parallel))
     tensors = dict(module.state_dict())
@@ -201,5 +230,5 @@ def export_checkpoint(source: Path, out: Path) -> Path:
         # the averages are read into the same tensors, over the weights
         ema_names = checkpointing.list_tensor_names(path, "ema.")
         checkpointing.load_checkpoint(path, {f"ema.{name}": tensors[name] for name in ema_names})
-    atomic_write_folder(out, extract_model(module, tensors).save_pretrained)
+    write_model(module, tensors, out)
     return out

@@ -16,12 +16,14 @@ from prolip.data.batch import Batch
 from prolip.data.open import is_generated
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import redact_secrets
 from prolip.storage.commands import record_commands, require_known_commands
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.checkpointer import Checkpointer
 from prolip.training.config import TrainConfig
+from prolip.training.data_checks import require_general_captions
 from prolip.training.data_setup import describe_data, read_held_out_samples
 from prolip.training.display import Display, open_display
 from prolip.training.ema import ModelEma
@@ -47,6 +49,7 @@ from prolip.training.parallel import (
     parallelize,
     seeded_rng,
 )
+from prolip.training.plan import describe_run, describe_stage
 from prolip.training.rank_sync import (
     StopRequest,
     any_rank,
@@ -55,8 +58,16 @@ from prolip.training.rank_sync import (
     on_rank_zero,
     raise_on_any_rank,
 )
+from prolip.training.reference import (
+    RECALL,
+    REFERENCE,
+    describe_outcome,
+    measures_accuracy,
+    read_reference,
+)
 from prolip.training.state import TrainState, export_model
 from prolip.training.step import StepOutput, TrainModule, compute_gradients
+from prolip.training.tokenizer_setup import prepare_tokenizer
 from prolip.training.width_stopping import make_width_stopper
 from prolip.training.word_record import WordRecorder
 
@@ -133,12 +144,19 @@ def _set_up_and_run(
     A function of its own, so that the trainer, which refers to DDP, is freed before the process group is.
     """
     # One process per machine opens the data first: shards are indexed once, and the others find the index.
-    data = raise_on_any_rank(lambda: describe_data(config) if is_local_rank_zero() else [])
-    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data))
+    data = raise_on_any_rank(lambda: _check_data(config) if is_local_rank_zero() else [])
+    tokenizer = broadcast_from_rank_zero(lambda: prepare_tokenizer(config, folder, resume))
+    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data, tokenizer))
     trainer.setup()
     if resume:
         trainer.restore()
     trainer.run(stop, resume_command)
+
+
+def _check_data(config: TrainConfig) -> list[run_folder.DataDescription]:
+    """Check the data of every stage, and describe it."""
+    require_general_captions(config)
+    return describe_data(config)
 
 
 class Trainer:
@@ -152,6 +170,7 @@ class Trainer:
         folder: Run folder.
         device: Device of this process.
         data: What `describe_data` returned, for the run folder.
+        tokenizer: What `prepare_tokenizer` returned.
     """
 
     def __init__(
@@ -160,16 +179,22 @@ class Trainer:
         folder: Path,
         device: torch.device,
         data: Sequence[run_folder.DataDescription],
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.config, self.folder, self.device, self.data = config, folder, device, data
-        model = make_model(config.model, config.seed)
+        model = make_model(config.model, config.seed, tokenizer)
         self.module = TrainModule(model, [stage.objective for stage in config.stages])
         freeze_parameters(self.module, config.optimizer.frozen)
         _require_model_fits(config, model)
         _warn_of_generated_defaults(config)
+        self._plan = describe_run(config, self.module, data)
         self.batches = BatchStream(config, model)
         held_out = read_held_out_samples(config, model)
         self.evaluator = None if held_out is None else HeldOutEvaluator(model, held_out)
+        reference = read_reference(config, model)
+        self.reference = None if reference is None else HeldOutEvaluator(model, reference)
+        self._metrics_at_start: dict[str, float] = {}
+        self._last_held_out: dict[str, float] = {}
         self.width_stopper = make_width_stopper(config, self.module)
         self.monitor = NonFiniteMonitor(config.nonfinite)
         self.words = WordRecorder(model, is_pretrained=config.model.pretrained is not None)
@@ -194,6 +219,9 @@ class Trainer:
             module=self.module, optimizer=optimizer, ema=ema, batches=self.batches, best_of=best_of,
             width_stopper=self.width_stopper,
         )  # fmt: skip
+        if self.config.held_out.at_start or self.reference is not None:
+            # before `restore`: a resumed run, too, is compared with what it started from
+            self._metrics_at_start = self._measure_held_out()
 
     def restore(self) -> None:
         """Load the last complete checkpoint, if there is one. All ranks call it, after `setup`.
@@ -249,6 +277,10 @@ class Trainer:
             logger = self._make_logger(stack, display)
             self.checkpointer = stack.enter_context(Checkpointer(self.checkpoints, config.checkpoint))
             first_step = state.step
+            for line in self._plan:
+                display.print_message(line)
+            if self._metrics_at_start and first_step == 0:
+                logger.log_start(self._metrics_at_start)
             while state.step < config.steps:
                 batch = self._next_batch(logger.timer, stop)
                 if batch is None:
@@ -268,18 +300,18 @@ class Trainer:
             export_model(self.module, state.ema, model)
             self._save_checkpoint(logger)
             self.checkpointer.wait()
+            logger.log_end(self._describe_outcome())
             display.print_at_end(f"the model is in {model}")
 
     def _announce_stage(self, display: Display, is_first_step: bool) -> None:
-        """If there are several stages, print the stage that starts or continues.
+        """Print the stage that starts or continues, with its data.
 
         `is_first_step`: whether the current step is the first of this process.
         """
         config, step = self.config, self.state.step
         index = get_stage_index(config, step)
-        if len(config.stages) > 1 and (is_first_step or index != get_stage_index(config, step - 1)):
-            terms = ", ".join(config.stages[index].objective.active)
-            display.print_message(f"stage {index + 1} of {len(config.stages)}: {terms}")
+        if is_first_step or index != get_stage_index(config, step - 1):
+            display.print_message(describe_stage(config, index, self.data))
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -396,18 +428,39 @@ class Trainer:
         Returns:
             Metrics by name, the same on all ranks.
         """
-        assert self.evaluator is not None
         width_metrics = self._update_widths()
-        ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
-        with ema.swap_in() if ema is not None else nullcontext():
-            embedded = self.evaluator.embed()
-        # Broadcast, so that all ranks take the same decision about the best model.
-        values = broadcast_from_rank_zero(lambda: compute_metrics(embedded) | width_metrics)
+        values = self._last_held_out = self._measure_held_out() | width_metrics
         if self._update_best(values):
             self.checkpointer.wait()
             self.words.gather()
-            export_model(self.module, ema, self.folder / run_folder.BEST)
+            export_model(self.module, self.state.ema, self.folder / run_folder.BEST)
         return values
+
+    def _measure_held_out(self) -> dict[str, float]:
+        """Metrics of the present weights, or of their average, on held-out data and reference. All ranks call it.
+
+        They are broadcast, so that all ranks take the same decision about the best model.
+        """
+        ema, evaluator, reference = self.state.ema, self.evaluator, self.reference
+        with ema.swap_in() if ema is not None else nullcontext():
+            held_out = None if evaluator is None else evaluator.embed()
+            embedded = None if reference is None else reference.embed()
+
+        def compute() -> dict[str, float]:
+            """Metrics by name, on rank 0."""
+            values = {} if evaluator is None or held_out is None else evaluator.compute_metrics(held_out)
+            if reference is not None and embedded is not None:
+                of_images = measures_accuracy(self.config.held_out)
+                values[REFERENCE] = reference.compute_recall(embedded, of_images=of_images)
+            return values
+
+        return broadcast_from_rank_zero(compute)
+
+    def _describe_outcome(self) -> list[str]:
+        """What the end of the run says about its start and its end."""
+        evaluators = {RECALL: self.evaluator, REFERENCE: self.reference}
+        sizes = {name: len(evaluator) for name, evaluator in evaluators.items() if evaluator is not None}
+        return describe_outcome(self.config.held_out, self._metrics_at_start, self._last_held_out, sizes)
 
     def _update_widths(self) -> dict[str, float]:
         """Show the width stopper the held-out loss; at the end of the run, widths become the best ones.
@@ -434,7 +487,7 @@ class Trainer:
         Always False without a `best_metric`.
         """
         checkpoint = self.config.checkpoint
-        if checkpoint.best_metric is None:
+        if checkpoint.best_metric is None or self.evaluator is None:
             return False
         sign = 1 if checkpoint.best_mode == "max" else -1
         value, best = values[checkpoint.best_metric], self.state.best
@@ -449,7 +502,8 @@ class Trainer:
         writer = raise_on_any_rank(self._make_writer)
         if writer is not None:
             stack.enter_context(writer)
-        evaluate = None if self.evaluator is None else self._evaluate_held_out
+        has_samples = self.evaluator is not None or self.reference is not None
+        evaluate = self._evaluate_held_out if has_samples else None
         return TrainLogger(self.config, self.module, self.monitor, writer, display, self.device, evaluate)
 
     def _make_writer(self) -> MetricWriter | None:

