@@ -349,7 +349,8 @@ class HeldOutConfig:
     """Steps between evaluations. There is one at the end, too."""
     width_patience: int | None = None
     """For heads on frozen encoders: successive evaluations after which widths stop, if earlier widths fit the held-out
-    data better. The best ones are kept. None: widths are trained to the end."""
+    data better. Averages over the last steps are compared, and the best one is kept. None: widths are trained to the
+    end."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
