@@ -11,12 +11,16 @@ import torch
 from prolip.adaptation import AdaptConfig, Encoders, adapt_encoders
 from prolip.adaptation.adapt import adapt
 from prolip.adaptation.features import compute_features, iter_features
+from prolip.adaptation.heads import SIGLIP
 from prolip.adaptation.pairs import split_samples
+from prolip.adaptation.sizes import MAX_EPOCHS, MIN_EPOCHS, choose_sizes
 from prolip.data.feature_pairs import FeaturePairs
 from prolip.data.sample import Sample
 from prolip.data.sample_errors import TooManyBadSamplesError
+from prolip.losses.vmf_likelihood import GAMMA
 from prolip.model.prolip import ProLIP
 from prolip.training import trainer
+from prolip.training.metric_writers import read_metrics
 from prolip.weights.load import load
 from tests.adaptation.pictures import Pictures, describe, draw, write_shard
 from tests.weights.encoders.tiny import Images, Texts
@@ -55,6 +59,27 @@ def test_the_model_is_that_of_the_folder_and_has_widths(adapted):
     assert a.uncertainty[0] != a.uncertainty[1]
     assert model.embed_images([draw(0)]).shape == (1, 8)
     assert not model.training
+
+
+def test_means_also_learn_from_siglips_loss_whose_temperature_is_not_the_models(adapted):
+    model, out = adapted
+    lines = [line for line in read_metrics(out / "training") if "loss" in line]
+    for line in lines:
+        assert line["loss"] == pytest.approx(line["loss/likelihood"] + SIGLIP * line["loss/siglip"], rel=1e-5)
+    assert len(lines) > 2
+    assert model.logit_parameters.gamma == GAMMA  # matches are the likelihood's
+
+
+@pytest.mark.parametrize("num_images", [20, 500, 2_000, 6_000, 200_000, 10_000_000])
+def test_sizes_are_sensible_for_any_number_of_images(num_images):
+    sizes, larger = (choose_sizes(count, AdaptConfig()) for count in (num_images, 2 * num_images))
+    assert sizes.batch_size <= num_images / 2
+    assert MIN_EPOCHS <= larger.epochs <= sizes.epochs <= MAX_EPOCHS
+    assert larger.count_samples(2 * num_images) > sizes.count_samples(num_images)
+    assert 0 <= larger.image_dropout <= sizes.image_dropout < 1
+    assert 0 < sizes.components <= larger.components
+    steps = sizes.count_samples(num_images) // sizes.batch_size
+    assert 20 <= steps < 1e5
 
 
 def test_feature_pairs_are_the_mapped_features_of_the_encoders(adapted):

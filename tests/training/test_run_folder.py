@@ -15,6 +15,7 @@ from prolip.losses.objective import Objective
 from prolip.model.create import create
 from prolip.training import run_folder
 from prolip.training.config import (
+    DataConfig,
     HeldOutConfig,
     LogConfig,
     OptimizerConfig,

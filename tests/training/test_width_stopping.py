@@ -59,15 +59,21 @@ def read_widths(module):
     return {name: value.detach().clone() for name, value in module.named_parameters() if ".log_var." in name}
 
 
+def read_average(stopper):
+    return {name: value.clone() for name, value in stopper._average.items()}
+
+
 def are_equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
-def train_a_little(module, generator):
-    """Change every parameter."""
+def train_a_little(stopper, generator):
+    """Change every parameter of a stopper's module, as a step does."""
     with torch.no_grad():
-        for value in module.parameters():
+        for value in stopper._module.parameters():
             value.add_(torch.randn(value.shape, generator=generator) * 0.1)
+    if not stopper.stopped:  # a step after the stop would be undone
+        stopper.after_step()
 
 
 def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generator):
@@ -75,7 +81,7 @@ def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generato
     losses = [(5.0, 5.0), (4.0, 5.0), (4.5, 4.0), (3.0, 4.0), (3.0, 3.0), (3.5, 3.0), (2.0, 3.0)]
     history = []
     for present, kept in losses:  # an equal loss is no improvement
-        train_a_little(module, generator)
+        train_a_little(stopper, generator)
         history.append(read_widths(module))
         assert not stopper.stopped or present == 2.0
         stopper.update(present, kept)
@@ -89,7 +95,7 @@ def test_stopping_restores_at_once_and_leaves_other_parameters(prepared, module,
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
     stopper.update(1.0, 1.0)
     best = read_widths(module)
-    train_a_little(module, generator)
+    train_a_little(stopper, generator)
     others = {name: value.clone() for name, value in module.named_parameters() if ".log_var." not in name}
     stopper.update(1.5, 1.0)
     assert are_equal(read_widths(module), best)
@@ -99,9 +105,42 @@ def test_stopping_restores_at_once_and_leaves_other_parameters(prepared, module,
     assert len(others) > 4
 
 
+@pytest.mark.parametrize("steps", [1, 3, 20])
+def test_the_average_is_a_mean_at_first_and_then_a_moving_one(prepared, module, generator, steps):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=1, averaged_steps=steps)
+    history = []
+    for _ in range(8):
+        train_a_little(stopper, generator)
+        history.append(read_widths(module))
+    last = read_widths(module)
+    present, _ = stopper.compare(OBJECTIVE)
+    assert are_equal(read_widths(module), last)  # training goes on where it was
+    stopper.update(present, present)
+    stopper.restore()
+    assert stopper.compute_loss(OBJECTIVE) == present
+    for name, value in read_widths(module).items():
+        expected = sum(widths[name].double() for widths in history[:steps]) / len(history[:steps])
+        for widths in history[steps:]:
+            expected = expected + (widths[name].double() - expected) / steps
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_after_the_stop_leaves_widths_as_they_were(prepared, module, generator):
+    stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
+    train_a_little(stopper, generator)
+    stopper.update(1.0, 1.0)
+    best = read_widths(module)
+    stopper.update(2.0, 1.0)
+    assert stopper.stopped
+    train_a_little(stopper, generator)
+    assert not are_equal(read_widths(module), best)
+    stopper.after_step()
+    assert are_equal(read_widths(module), best)
+
+
 def test_nothing_is_restored_before_the_first_evaluation(prepared, module, generator):
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
-    train_a_little(module, generator)
+    train_a_little(stopper, generator)
     before = read_widths(module)
     stopper.restore()
     assert are_equal(read_widths(module), before)
@@ -111,7 +150,7 @@ def test_a_loss_that_is_nan_is_no_improvement(prepared, module, generator):
     stopper = WidthStopper(module, make_batches(prepared[0]), patience=1)
     stopper.update(1.0, 1.0)
     best = read_widths(module)
-    train_a_little(module, generator)
+    train_a_little(stopper, generator)
     stopper.update(float("nan"), 1.0)
     assert stopper.stopped
     assert are_equal(read_widths(module), best)
@@ -123,7 +162,7 @@ def test_earlier_widths_are_compared_at_the_present_means(prepared, module, gene
     assert present == kept  # before the first evaluation there are no others
     stopper.update(present, kept)
     early = read_widths(module)
-    train_a_little(module, generator)
+    train_a_little(stopper, generator)
     late = read_widths(module)
     present, kept = stopper.compare(OBJECTIVE)
     assert are_equal(read_widths(module), late)
@@ -196,7 +235,7 @@ def test_a_run_ends_with_the_widths_that_were_better_than_all_before(prepared, t
     update = WidthStopper.update
 
     def record(self, present, kept):
-        history.append((present, kept, read_widths(self._module)))
+        history.append((present, kept, read_average(self)))
         update(self, present, kept)
 
     monkeypatch.setattr(WidthStopper, "update", record)
@@ -216,16 +255,17 @@ def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, c
     seen = []
 
     def compute(self, objective):
-        seen.append(read_widths(self._module))
+        seen.append((read_average(self), read_widths(self._module)))
         return next(losses)
 
     monkeypatch.setattr(WidthStopper, "compare", compute)
     with caplog.at_level(logging.INFO, "prolip.training"):
         folder = train(make_config(prepared, tmp_path / "run", patience=2))
     weights, _ = read_run(folder)
-    best = {name.removeprefix("model."): value for name, value in seen[1].items()}
+    best = {name.removeprefix("model."): value for name, value in seen[1][0].items()}
     assert all(torch.equal(weights[name], value) for name, value in best.items())
-    assert all(are_equal(widths, seen[1]) for widths in seen[4:])
+    assert all(are_equal(widths, seen[1][0]) for _, widths in seen[4:])
+    assert not are_equal(*seen[1])
     assert "widths stopped at step 4" in caplog.text
 
 

@@ -368,7 +368,8 @@ class HeldOutConfig:
     """Steps between evaluations. There is one at the end, too."""
     width_patience: int | None = None
     """For heads on frozen encoders: successive evaluations after which widths stop, if earlier widths fit the held-out
-    data better. The best ones are kept. None: widths are trained to the end."""
+    data better. Averages over the last steps are compared, and the best one is kept. None: widths are trained to the
+    end."""
     at_start: bool = False
     """Evaluate before the first step, too: what fine-tuning starts from. The end of the run then says both."""
     reference: str | None = None

@@ -359,8 +359,8 @@ class Trainer:
             autocast=AUTOCAST_DTYPES[config.parallel.precision],
         )  # fmt: skip
         terms, grad_norm, nonfinite = step_optimizer(output, self.module, state.optimizer, config, step)
-        if self.width_stopper is not None and self.width_stopper.stopped:
-            self.width_stopper.restore()
+        if self.width_stopper is not None:
+            self.width_stopper.after_step()
         if state.ema is not None:
             state.ema.update(nonfinite)
         finite_rows = find_finite_rows(output.images, output.texts)

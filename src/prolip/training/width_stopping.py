@@ -2,6 +2,9 @@
 
 Widths overfit long before means do: after a third of a run on some thousand pairs they fit held-out pairs worse than
 before, while recall still improves. The heads of widths read features, not means, so that they can stop alone.
+
+What is compared and kept are averages over the last steps: single steps at a high learning rate are noise, and the
+widths that stop would keep it, while a schedule takes it out of means.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from prolip.training.step import TrainModule, get_width_targets
 
 PASSES = 4
 """Passes over the held-out images, each with other captions and views, in a held-out loss."""
+AVERAGED_EVALUATIONS = 2
+"""Widths are averaged over about as many steps as lie between this many evaluations."""
 WIDTH_PREFIXES = ("model.image.log_var.", "model.text.log_var.")
 """Parameters of a `TrainModule` that make widths."""
 
@@ -29,20 +34,27 @@ WIDTH_PREFIXES = ("model.image.log_var.", "model.text.log_var.")
 class WidthStopper:
     """Compares present widths with the best earlier ones on held-out data, and stops them.
 
-    Both are compared with the present means: a loss that falls because means improve says nothing about widths.
+    Present widths are an exponential moving average of those after each step. Both are compared with the present means:
+    a loss that falls because means improve says nothing about widths.
 
     Args:
         module: The parameters that are trained.
         batches: Held-out batches of features, with views as in training.
         patience: Successive evaluations in which earlier widths are better, after which widths stop.
+        averaged_steps: Steps that the average reaches back; 1: no average.
     """
 
-    def __init__(self, module: TrainModule, batches: Sequence[Batch], patience: int) -> None:
+    def __init__(
+        self, module: TrainModule, batches: Sequence[Batch], patience: int, averaged_steps: int = 1
+    ) -> None:
         self._module, self._batches, self._patience = module, batches, patience
-        self._kept = {name: value.detach().clone() for name, value in self._iter_widths()}
+        self._averaged_steps = averaged_steps
+        self._kept, self._average = (
+            {name: value.detach().clone() for name, value in self._iter_widths()} for _ in range(2)
+        )
         self._state = torch.zeros(
-            3, dtype=torch.int64
-        )  # evaluations, failures since the best one, whether stopped
+            4, dtype=torch.int64
+        )  # evaluations, failures since the best one, whether stopped, steps
 
     @property
     def stopped(self) -> bool:
@@ -51,10 +63,25 @@ class WidthStopper:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds: the kept widths, and the state. Not copies: a checkpoint is loaded into them."""
-        return {f"widths.{name}": value for name, value in self._kept.items()} | {"widths.state": self._state}
+        kept = {f"widths.{name}": value for name, value in self._kept.items()}
+        average = {f"widths.average.{name}": value for name, value in self._average.items()}
+        return kept | average | {"widths.state": self._state}
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Average the widths after an optimizer step; once they have stopped, undo what the step did to them."""
+        if self.stopped:
+            self.restore()
+            return
+        self._state[3] += 1
+        # at first the mean of all steps: the initial widths don't count
+        weight = 1 / min(int(self._state[3]), self._averaged_steps)
+        for name, value in self._iter_widths():
+            average = self._average[name].to(value.device)  # the module was moved since
+            self._average[name] = average.lerp_(value, weight)
 
     def compare(self, objective: Objective) -> tuple[float, float]:
-        """Held-out losses of the present widths and of the kept ones, both with the present means.
+        """Held-out losses of the present widths, averaged, and of the kept ones, both with the present means.
 
         Args:
             objective: Of the current stage; its terms must not need masked views.
@@ -62,8 +89,10 @@ class WidthStopper:
         Returns:
             (loss of the present widths, loss of the kept ones).
         """
-        present = self.compute_loss(objective)
         widths = {name: value.detach().clone() for name, value in self._iter_widths()}
+        if not self.stopped:
+            self._write(self._average)
+        present = self.compute_loss(objective)
         self.restore()
         kept = self.compute_loss(objective)
         self._write(widths)
@@ -114,7 +143,7 @@ class WidthStopper:
         self._state[0] += 1
         if self._state[0] == 1 or present < kept:
             self._state[1] = 0
-            for name, value in self._iter_widths():
+            for name, value in self._average.items():
                 self._kept[name].copy_(value)
             return
         self._state[1] += 1
@@ -167,4 +196,5 @@ def make_width_stopper(config: TrainConfig, module: TrainModule) -> WidthStopper
     size = min(config.batch_size, len(pairs))
     fractions = make_view_fractions(config.data)
     loader = FeatureLoader(pairs, size, fractions, seed=0, rank=0, world_size=1)
-    return WidthStopper(module, [batch for _ in range(PASSES) for batch in loader], patience)
+    batches = [batch for _ in range(PASSES) for batch in loader]
+    return WidthStopper(module, batches, patience, AVERAGED_EVALUATIONS * config.held_out.every_steps)
