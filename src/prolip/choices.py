@@ -73,9 +73,9 @@ as "" does. ...+null: the mean of the caption and null, of unit length; inclusio
 RootOf = Literal["image", "caption"]
 """Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
 
-ConvertTarget = Literal["folder", "probabilistic", "likelihood", "release", "onnx"]
+ConvertTarget = Literal["folder", "probabilistic", "likelihood", "release", "onnx", "sentence-transformers"]
 """folder: prolip's format. probabilistic: the same with added uncertainty. likelihood: that with one log-variance per
-sample. release: the ProLIP release's format."""
+sample. release: the ProLIP release's format. sentence-transformers: a folder that SentenceTransformer opens."""
 
 WorldName = Literal["single", "simple", "hard", "varied", "styled"]
 """Distributions of scenes. single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing
