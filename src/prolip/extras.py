@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "onnxscript",
         "onnxruntime",
     ),
+    "integrations": ("sentence_transformers", "transformers", "pyarrow"),
     "logging": ("tensorboard", "wandb"),
 }
 """Modules of each extra of pyproject.toml."""

@@ -19,6 +19,8 @@ from prolip.model.config import ModelConfig
 from prolip.preprocessing.tokenizer import Tokenizer
 
 FORMAT, VERSION = "prolip", 2
+MODEL_TYPE = "prolip"
+"""By this entry of config.json transformers finds its classes, see prolip.integrations."""
 WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -140,7 +142,9 @@ def make_config_json(config: ModelConfig, origin: Mapping[str, object]) -> dict[
     Returns:
         A JSON object.
     """
-    content: dict[str, object] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
+    content: dict[str, object] = {
+        "format": FORMAT, "version": VERSION, "model_type": MODEL_TYPE, "model": config.to_dict(),
+    }  # fmt: skip
     return {**content, "origin": dict(origin)} if origin else content
 
 

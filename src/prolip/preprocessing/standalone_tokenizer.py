@@ -79,7 +79,7 @@ def make_cleaning_normalizers(cleaning: Cleaning) -> list[normalizers.Normalizer
     Returns:
         Normalizers, to be applied in their order.
     """
-    rules = [normalizers.Replace(pattern, content) for pattern, content in _iter_repairs()]
+    rules: list[normalizers.Normalizer] = [normalizers.Replace(*repair) for repair in _iter_repairs()]
     rules.append(normalizers.NFC())
     if cleaning == "canonicalize":
         rules.append(normalizers.Replace("_", " "))

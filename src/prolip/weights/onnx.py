@@ -115,7 +115,7 @@ def _write_graphs(
     else:
         _export_tower(graph, inputs, axes, path)
     tidy_graph(path, axes)
-    found = {graph.tower: _compare_with_torch(graph, inputs, path, TOLERANCE)}
+    found: dict[str, dict[str, float]] = {graph.tower: _compare_with_torch(graph, inputs, path, TOLERANCE)}
     if int8 and quantize_graph(path, quantized, external_data=_is_large(graph)):
         found[f"{graph.tower} int8"] = _compare_with_torch(graph, inputs, quantized, INT8_TOLERANCE)
     return {f"{name} {output}": value for name, worst in found.items() for output, value in worst.items()}
