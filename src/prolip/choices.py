@@ -77,6 +77,9 @@ ConvertTarget = Literal["folder", "probabilistic", "likelihood", "release", "onn
 """folder: prolip's format. probabilistic: the same with added uncertainty. likelihood: that with one log-variance per
 sample. release: the ProLIP release's format. sentence-transformers: a folder that SentenceTransformer opens."""
 
+ExportTarget = Literal["model", "vectors", "atlas"]
+"""model: the model of a checkpoint. vectors, atlas: tables of embeddings for vector databases and embedding-atlas."""
+
 WorldName = Literal["single", "simple", "hard", "varied", "styled"]
 """Distributions of scenes. single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing
 styles; varied: simple with unequal shapes, colors and sizes; styled: simple in frequent, strong drawing styles."""
