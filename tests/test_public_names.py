@@ -154,7 +154,8 @@ ROOMS = {
     "preprocessing": {
         "Augmentation", "ImagePreprocessing", "ImageViews", "Tokenizer", "TokenizerConfig", "add_mask_token", "augment",
         "build_clip_tokenizer", "clean_text", "compute_mean_color", "crop_image", "crop_text", "draw_image_view",
-        "draw_patch_indices", "draw_text_view", "keep_patches", "make_standalone_tokenizer", "mask_tokens", "normalize", "occlude_box", "preprocess",
+        "draw_patch_indices", "draw_text_view", "keep_patches", "make_standalone_tokenizer", "mask_tokens", "normalize",
+        "occlude_box", "preprocess",
         "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level",
     },
     "embeddings": {

@@ -20,8 +20,8 @@ CAPTIONS = [
 ]  # fmt: skip
 BROKEN = [
     "It&amp;#39;s", "&lt;b&gt;", "&quot;hi&quot;", "caf&eacute;", "&#233;&#xE9;&#x00e9;", "&amp;amp;",
-    "fish &amp chips", "a&nbsp;b", "don’t “quote” this", "donâ€™t", "cafÃ©", "wait\x85", "ﬁne ﬂight",
-    "ＦＵＬＬ　ｗｉｄｔｈ", "a\x00b\x7fc", "\x1b[31mred\x1b[0m",
+    "fish &amp chips", "a&nbsp;b", "don’t “quote” this", "donâ€™t", "a â€“ b â€” c â€œdâ€\x9d", "cafÃ©",
+    "wait\x85", "ﬁne ﬂight", "ＦＵＬＬ　ｗｉｄｔｈ", "a\x00b\x7fc", "\x1b[31mred\x1b[0m",
     "zero\ufeffwidth", "line\u2028break\r\nagain", "e\u0301", "[MASK] </s> [PAD]", "<|endoftext|>",
 ]  # fmt: skip
 TOKENIZERS = {

@@ -97,11 +97,13 @@ def _iter_repairs() -> Iterator[tuple[Regex, str]]:
     """Yield what is replaced and by what. One pattern per content: each takes a microsecond per caption."""
     yield Regex(r"&(?:(?:amp|AMP|#0*38|#[xX]0*26);)+|&(?:amp|AMP)(?![A-Za-z0-9;])"), "&"
     yield Regex(r"\x{1b}\[[\d;]*[a-zA-Z]"), ""  # the colors of a terminal
-    patterns: dict[str, list[str]] = defaultdict(list)
-    for broken, content in (*_iter_entities(), *_iter_mojibake(), *_iter_characters()):
-        patterns[_straighten_quote(content)].append(broken)
-    for content, alternatives in patterns.items():
-        yield Regex("|".join(alternatives)), content
+    # mojibake first: it holds curly quotes, which are replaced after it
+    for repairs in ([*_iter_entities(), *_iter_mojibake()], _iter_characters()):
+        patterns: dict[str, list[str]] = defaultdict(list)
+        for broken, content in repairs:
+            patterns[_straighten_quote(content)].append(broken)
+        for content, alternatives in patterns.items():
+            yield Regex("|".join(alternatives)), content
     yield Regex(_make_class("".join(map(chr, chardata.CONTROL_CHARS)))), ""
 
 
