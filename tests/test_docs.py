@@ -72,6 +72,7 @@ CAPABILITIES = [
     "models",
     "adapt",
     "weights",
+    "integrations",
     "preprocessing",
     "data",
     "training",
