@@ -1,13 +1,12 @@
-"""A task of mteb that is made here: captions that look for their scenes. Imports mteb, which the tests don't need."""
-
-from datasets import Dataset, Image
-from mteb.abstasks.retrieval import AbsTaskRetrieval
-from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
-from mteb.abstasks.task_metadata import TaskMetadata
+"""A task of mteb that is made here: captions that look for their scenes."""
 
 
 def make_task(images, captions):
     """A text-to-image retrieval task: caption i belongs to image i."""
+    from datasets import Dataset, Image
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+    from mteb.abstasks.task_metadata import TaskMetadata
 
     class ScenesRetrieval(AbsTaskRetrieval):
         metadata = TaskMetadata(

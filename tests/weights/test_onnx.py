@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import prolip
+from prolip.measures.match import LogitParameters
 from prolip.model.create import create
 from prolip.weights import onnx
 from tests.golden import FIXTURES
@@ -53,6 +54,7 @@ def test_export_onnx_takes_any_batch_size_and_length(exported, generator):
         torch.testing.assert_close(log_var, expected.log_var, rtol=0, atol=1e-4)
     content = json.loads((folder / "config.json").read_text())
     assert content["format"] == "prolip-onnx"
+    assert LogitParameters(**content["logit_parameters"]) == nano.logit_parameters
     assert content["model"]["image"]["preprocessing"]["size"] == 32
     assert {p.name for p in folder.iterdir()} == {
         "image.onnx",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -99,9 +100,9 @@ def export_onnx(model: ProLIP, folder: str | Path, *, int8: bool = False) -> dic
         for path in sorted(temporary.iterdir(), reverse=True):  # weights before the graph that needs them
             os.replace(path, folder / path.name)
     _write_preprocessing(model, folder)
-    write_json(
-        folder / CONFIG_FILE, {**make_config_json(model.config, model.origin), "format": "prolip-onnx"}
-    )
+    content = make_config_json(model.config, model.origin)
+    content |= {"format": "prolip-onnx", "logit_parameters": asdict(model.logit_parameters)}
+    write_json(folder / CONFIG_FILE, content)
     return differences
 
 
