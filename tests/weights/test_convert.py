@@ -180,3 +180,12 @@ def test_convert_to_sentence_transformers_adds_two_files(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "config.json", "model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_convert_to_onnx_takes_half_precision_and_int8(nano, tmp_path, capsys):
+    pytest.importorskip("onnxscript")
+    nano.half().save_pretrained(tmp_path / "half")
+    convert(tmp_path / "half", tmp_path / "graphs", "--to", "onnx", "--int8")
+    assert "text int8 mean" in capsys.readouterr().out
+    assert (tmp_path / "graphs" / "image.int8.onnx").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -101,7 +100,7 @@ def export_onnx(model: ProLIP, folder: str | Path, *, int8: bool = False) -> dic
             os.replace(path, folder / path.name)
     _write_preprocessing(model, folder)
     content = make_config_json(model.config, model.origin)
-    content |= {"format": "prolip-onnx", "logit_parameters": asdict(model.logit_parameters)}
+    content |= {"format": "prolip-onnx", "logit_parameters": model.logit_parameters._asdict()}
     write_json(folder / CONFIG_FILE, content)
     return differences
 
