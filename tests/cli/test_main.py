@@ -178,6 +178,7 @@ def test_doctor_prints_json(capsys):
         "app",
         "onnx",
         "photos",
+        "integrations",
         "logging",
     }
     assert installation["cpus"] >= 1
