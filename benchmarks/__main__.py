@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -325,6 +325,40 @@ def scale(
     _print_json_or_tables(result, bench.print_result, as_json)
 
 
+def onnx(
+    parts: tuple[Literal["ids", "accuracy", "speed"], ...] = ("ids", "accuracy", "speed"),
+    model: str = "scenes-tiny",
+    captions: tuple[str, ...] = (),
+    pairs: str | None = None,
+    limit: int = 500,
+    size: str = "ViT-B-16-768",
+    repeats: int = 5,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Compare the exported tokenizer.json with the model's, and int8 graphs with float32 graphs.
+
+    Example: python -m benchmarks onnx --parts ids --limit 5000
+
+    Args:
+        parts: What to measure.
+        model: Model whose tokenizer and towers are exported.
+        captions: Data with captions, besides scenes.
+        pairs: Images with captions for the accuracy. None: scenes.
+        limit: Captions of each data, and samples for the accuracy.
+        size: Model size of the speed.
+        repeats: Interleaved runs of each implementation.
+        as_json: Print JSON instead of tables.
+    """
+    from benchmarks import onnx_export as bench
+
+    if "ids" in parts:
+        _print_json_or_tables(bench.compare_ids(model, captions, limit), bench.print_ids, as_json)
+    if "accuracy" in parts:
+        _print_json_or_tables(bench.measure_accuracy(model, pairs, limit), bench.print_accuracy, as_json)
+    if "speed" in parts:
+        _print_json_or_tables(bench.measure_speed(size, repeats=repeats), bench.print_speed, as_json)
+
+
 def _print_json_or_tables(result: Any, print_result: Callable[[Any], None], as_json: bool) -> None:
     """Print a result as JSON, or by `print_result` as tables."""
     if as_json:
@@ -339,6 +373,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "storage": storage,
     "cache": cache,
+    "onnx": onnx,
     "train": train,
     "checkpoints": checkpoints,
     "evaluate": evaluate,

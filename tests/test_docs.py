@@ -77,6 +77,7 @@ CAPABILITIES = [
     "models",
     "adapt",
     "weights",
+    "integrations",
     "preprocessing",
     "data",
     "training",

@@ -29,7 +29,7 @@ NAMES = {
     "create": "(size: 'str', tokenizer: 'Tokenizer', *, seed: 'int' = 0) -> 'ProLIP'",
     "csd": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
     "csd_matrix": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
-    "export_onnx": "(model: 'ProLIP', folder: 'str | Path') -> 'dict[str, float]'",
+    "export_onnx": "(model: 'ProLIP', folder: 'str | Path', *, int8: 'bool' = False) -> 'dict[str, float]'",
     "inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "kl_divergence": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
@@ -154,7 +154,8 @@ ROOMS = {
     "preprocessing": {
         "Augmentation", "ImagePreprocessing", "ImageViews", "Tokenizer", "TokenizerConfig", "add_mask_token", "augment",
         "build_clip_tokenizer", "clean_text", "compute_mean_color", "crop_image", "crop_text", "draw_image_view",
-        "draw_patch_indices", "draw_text_view", "keep_patches", "mask_tokens", "normalize", "occlude_box", "preprocess",
+        "draw_patch_indices", "draw_text_view", "keep_patches", "make_standalone_tokenizer", "mask_tokens", "normalize",
+        "occlude_box", "preprocess",
         "read_clip_merges", "read_image", "resize_and_crop", "train_bpe", "train_word_level", "collect_words",
     },
     "embeddings": {
@@ -174,6 +175,10 @@ ROOMS = {
         "evaluate_robustness", "evaluate_suite", "evaluate_uncertainty", "evaluate_zeroshot",
         "image_text_recall", "read_results",
     },
+    "integrations": {
+        "GaussianEncoder", "MtebEncoder", "ProLIPConfig", "ProLIPModel", "ProLIPOutput", "ProLIPProcessor",
+        "make_item_vectors", "make_query_vectors", "register_with_transformers", "write_atlas", "write_vectors",
+    },
     "filtering": {"FilterConfig", "FilterResult", "FilterSummary", "filter_pairs"},
     "retrieval": {
         "Calibration", "CaptionPath", "CaptionStep", "Database", "IndexConfig", "PerplexityEstimate", "SearchConfig",
@@ -187,7 +192,10 @@ ROOMS = {
         "CheckpointConfig", "DataConfig", "HeldOutConfig", "LogConfig", "MaskingConfig", "ModelSpec", "NonFinitePolicy",
         "OptimizerConfig", "ParallelConfig", "Stage", "TrainConfig", "load_recipe", "read_metrics", "train",
     },
-    "weights": {"LoadedModel", "export_onnx", "list_shipped_models", "make_model_card", "open_model"},
+    "weights": {
+        "LoadedModel", "export_onnx", "list_shipped_models", "make_model_card", "open_model",
+        "write_sentence_transformers_folder",
+    },
     "zeroshot": {
         "BPRWConfig", "FewShotSplit", "ZERO_SHOT_CONFIG", "class_std_filter", "embed_classes", "embed_prompts",
         "few_shot_config", "few_shot_weights", "fit_prompt_weights", "global_std_filter", "global_top_k_filter",

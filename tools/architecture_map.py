@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"weights", "scenes"},
     {"training", "embeddings"},
     {"adaptation", "zeroshot", "retrieval", "filtering"},
-    {"evaluation"},
+    {"evaluation", "integrations"},
     {"reports", "app", "demo", "demo_config", "demo_photos", "doctor", "cli", "__main__"},
 ]  # fmt: skip
 """Modules and packages of src/prolip, from the bottom up: each imports only from lower layers."""

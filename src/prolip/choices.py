@@ -82,9 +82,12 @@ as "" does. ...+null: the mean of the caption and null, of unit length; inclusio
 RootOf = Literal["image", "caption"]
 """Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
 
-ConvertTarget = Literal["folder", "probabilistic", "likelihood", "release", "onnx"]
+ConvertTarget = Literal["folder", "probabilistic", "likelihood", "release", "onnx", "sentence-transformers"]
 """folder: prolip's format. probabilistic: the same with added uncertainty. likelihood: that with one log-variance per
-sample. release: the ProLIP release's format."""
+sample. release: the ProLIP release's format. sentence-transformers: a folder that SentenceTransformer opens."""
+
+ExportTarget = Literal["model", "vectors", "atlas"]
+"""model: the model of a checkpoint. vectors, atlas: tables of embeddings for vector databases and embedding-atlas."""
 
 WorldName = Literal["single", "simple", "hard", "varied", "styled"]
 """Distributions of scenes. single: one object; simple: one or two, drawn cleanly; hard: up to three, in eight drawing

@@ -23,6 +23,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "onnxruntime",
     ),
     "lora": ("peft",),
+    "integrations": ("sentence_transformers", "transformers", "pyarrow"),
     "logging": ("tensorboard", "wandb"),
 }
 """Modules of each extra of pyproject.toml."""

@@ -194,6 +194,7 @@ def test_doctor_prints_json(capsys):
         "onnx",
         "photos",
         "lora",
+        "integrations",
         "logging",
     }
     assert installation["cpus"] >= 1

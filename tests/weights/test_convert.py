@@ -166,3 +166,26 @@ def test_convert_of_missing_source_prints_one_error(tmp_path, capsys):
         convert(tmp_path / "nowhere", tmp_path / "out")
     assert stopped.value.code == 2
     assert "no folder or file" in capsys.readouterr().err
+
+
+def test_convert_refuses_int8_of_other_targets(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path / "out", "--int8")
+    assert 'int8 is for "onnx"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_convert_to_sentence_transformers_adds_two_files(tmp_path):
+    convert("scenes-tiny", tmp_path / "out", "--to", "sentence-transformers")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "config.json", "model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_convert_to_onnx_takes_half_precision_and_int8(nano, tmp_path, capsys):
+    pytest.importorskip("onnxscript")
+    nano.half().save_pretrained(tmp_path / "half")
+    convert(tmp_path / "half", tmp_path / "graphs", "--to", "onnx", "--int8")
+    assert "text int8 mean" in capsys.readouterr().out
+    assert (tmp_path / "graphs" / "image.int8.onnx").exists()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import prolip
+from prolip.measures.match import LogitParameters
 from prolip.model.create import create
 from prolip.weights import onnx
 from tests.golden import FIXTURES
@@ -53,12 +54,14 @@ def test_export_onnx_takes_any_batch_size_and_length(exported, generator):
         torch.testing.assert_close(log_var, expected.log_var, rtol=0, atol=1e-4)
     content = json.loads((folder / "config.json").read_text())
     assert content["format"] == "prolip-onnx"
+    assert LogitParameters(**content["logit_parameters"]) == nano.logit_parameters
     assert content["model"]["image"]["preprocessing"]["size"] == 32
     assert {p.name for p in folder.iterdir()} == {
         "image.onnx",
         "text.onnx",
         "config.json",
         "tokenizer.json",
+        "preprocessor_config.json",
     }
 
 
@@ -101,10 +104,13 @@ def test_verify_compares_with_tolerance(error, nano, monkeypatch):
     fake = type("Runtime", (), {"InferenceSession": lambda *args, **more: Session(graph, error)})
     monkeypatch.setattr(onnx, "import_extra", lambda *args: fake)
     if error == 0.0:
-        assert onnx._compare_with_torch(graph, inputs, Path("text.onnx")) == {"mean": 0.0, "log_var": 0.0}
+        assert onnx._compare_with_torch(graph, inputs, Path("text.onnx"), onnx.TOLERANCE) == {
+            "mean": 0.0,
+            "log_var": 0.0,
+        }
     else:
         with pytest.raises(ValueError, match="mean differs from torch by"):
-            onnx._compare_with_torch(graph, inputs, Path("text.onnx"))
+            onnx._compare_with_torch(graph, inputs, Path("text.onnx"), onnx.TOLERANCE)
 
 
 def test_max_difference_of_equal_infinities_is_zero():

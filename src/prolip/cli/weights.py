@@ -1,4 +1,4 @@
-"""`prolip convert` and `prolip export`: weights in other formats, and of checkpoints."""
+"""`prolip convert` and `prolip export`: weights in other formats, of checkpoints, and tables of embeddings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from prolip.choices import ExportTarget
 from prolip.cli.options import Json, print_json
 from prolip.weights.config import ConvertConfig
 
@@ -34,17 +35,34 @@ def convert(
         convert.print_result(result)
 
 
-def export(run: Annotated[Positional[Path], arg(metavar="RUN")], out: Path) -> None:
-    """Write a model folder from a training checkpoint, saved by any number of processes. Its checksums are verified.
+def export(
+    source: Annotated[Positional[str], arg(metavar="SOURCE")], out: Path, to: ExportTarget = "model"
+) -> None:
+    """Write the model of a training checkpoint, or embeddings as a table for other programs.
 
     Example: prolip export runs/miniature/checkpoints/step-000001000 --out my-model
 
-    A finished run has its model in RUN/model. A checkpoint of others runs no code when it is read.
+    Example: prolip export embeddings --to vectors --out vectors.parquet
+
+    A finished run has its model in RUN/model. A checkpoint's checksums are verified; one of others runs no code when it
+    is read. Models in other formats: prolip convert.
 
     Args:
-        run: Folder of a run (its last checkpoint is used), or a checkpoint.
-        out: Folder to write; it must be new or empty.
+        source: Of a model: the folder of a run (its last checkpoint is used), or a checkpoint, saved by any number of
+            processes. Of a table: what prolip embed wrote.
+        out: Of a model: the folder to write; it must be new or empty. Of a table: the Parquet file.
+        to: model: a model folder. vectors: items with [mu, sqrt(tr)], whose Euclidean order is that of CSD, for vector
+            databases. atlas: items with positions in the plane, for embedding-atlas.
     """
-    from prolip.training import state
+    if to == "model":
+        from prolip.training import state
 
-    print(state.export_checkpoint(run.expanduser(), out.expanduser()))
+        print(state.export_checkpoint(Path(source).expanduser(), out.expanduser()))
+    elif to == "vectors":
+        from prolip.integrations.vectors import write_vectors
+
+        print(write_vectors(source, out))
+    else:
+        from prolip.integrations.atlas import write_atlas
+
+        print(write_atlas(source, out))

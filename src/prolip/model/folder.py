@@ -22,6 +22,8 @@ from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.words import WORDS_FILE, read_words, write_words
 
 FORMAT, VERSION = "prolip", 2
+MODEL_TYPE = "prolip"
+"""By this entry of config.json transformers finds its classes, see prolip.integrations."""
 WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -172,7 +174,9 @@ def make_config_json(config: ModelConfig, origin: Mapping[str, object]) -> dict[
     Returns:
         A JSON object.
     """
-    content: dict[str, object] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
+    content: dict[str, object] = {
+        "format": FORMAT, "version": VERSION, "model_type": MODEL_TYPE, "model": config.to_dict(),
+    }  # fmt: skip
     return {**content, "origin": dict(origin)} if origin else content
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from prolip.preprocessing.images import resize_and_crop as resize_and_crop
     from prolip.preprocessing.masking import draw_patch_indices as draw_patch_indices
     from prolip.preprocessing.masking import mask_tokens as mask_tokens
+    from prolip.preprocessing.standalone_tokenizer import (
+        make_standalone_tokenizer as make_standalone_tokenizer,
+    )
     from prolip.preprocessing.text_cleaning import clean_text as clean_text
     from prolip.preprocessing.text_cropping import crop_text as crop_text
     from prolip.preprocessing.text_cropping import draw_text_view as draw_text_view
@@ -46,6 +49,7 @@ else:
             ],
             "images": ["ImagePreprocessing", "normalize", "preprocess", "read_image", "resize_and_crop"],
             "masking": ["draw_patch_indices", "mask_tokens"],
+            "standalone_tokenizer": ["make_standalone_tokenizer"],
             "text_cleaning": ["clean_text"],
             "text_cropping": ["crop_text", "draw_text_view"],
             "tokenizer": ["Tokenizer", "TokenizerConfig", "add_mask_token"],

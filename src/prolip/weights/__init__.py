@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from prolip.weights.load import list_shipped_models as list_shipped_models
     from prolip.weights.load import open_model as open_model
     from prolip.weights.onnx import export_onnx as export_onnx
+    from prolip.weights.sentence_transformers_folder import (
+        write_sentence_transformers_folder as write_sentence_transformers_folder,
+    )
 else:
     from prolip.lazy import export_lazily
 
@@ -17,5 +20,6 @@ else:
             "hub": ["make_model_card"],
             "load": ["LoadedModel", "list_shipped_models", "open_model"],
             "onnx": ["export_onnx"],
+            "sentence_transformers_folder": ["write_sentence_transformers_folder"],
         },
     )

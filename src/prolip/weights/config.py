@@ -17,7 +17,10 @@ class ConvertConfig:
     to: ConvertTarget = "folder"
     """folder: prolip's format, the same forward pass. probabilistic: CLIP or SigLIP with [CLS], [UNC] and log-variances
     added, for fine-tuning. likelihood: the same with one log-variance per sample, for the likelihood (ours). release:
-    the format of the ProLIP release. onnx: both towers as ONNX graphs (extra onnx)."""
+    the format of the ProLIP release. onnx: both towers as ONNX graphs (extra onnx). sentence-transformers: prolip's
+    format, which SentenceTransformer opens, too."""
+    int8: bool = False
+    """Of onnx: also graphs with int8 weights, which are smaller, and faster on CPUs."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     model_config: Path | None = None
@@ -34,6 +37,8 @@ class ConvertConfig:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is invalid."""
         require_field_types(self)
+        if self.int8 and self.to != "onnx":
+            raise ValueError(f'int8 is for "onnx": {self.to} has no int8 weights')
         for name in ("image_size", "context_length"):
             if getattr(self, name) is not None:
                 require_positive_int(getattr(self, name), name)

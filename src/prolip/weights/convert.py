@@ -1,4 +1,4 @@
-"""`prolip convert`: weights to our folder, a probabilistic model, the ProLIP release, or ONNX."""
+"""`prolip convert`: weights to our folder, a probabilistic model, or other formats."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from prolip.weights.formats import release
 from prolip.weights.formats.rules import LoadingReport
 from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import LIKELIHOOD_HEADS, NewHeads, make_probabilistic
+from prolip.weights.sentence_transformers_folder import write_sentence_transformers_folder
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def convert(model: str | Path, out: str | Path, config: ConvertConfig) -> Conver
     if config.to == "release":
         release.export_release(converted, folder)
     elif config.to == "onnx":
-        differences = onnx.export_onnx(converted, folder)
+        differences = onnx.export_onnx(converted.float(), folder, int8=config.int8)
+    elif config.to == "sentence-transformers":
+        write_sentence_transformers_folder(converted, folder)
     else:
         converted.save_pretrained(folder)
     return ConversionResult(converted, report, loaded.format, folder, differences)

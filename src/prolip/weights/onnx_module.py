@@ -12,6 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from prolip.extras import import_extra
+
+AXIS_NAMES = ("batch", "length")
+"""Names of the dynamic axes of an exported graph: 0 and 1 of its input, 0 of its outputs."""
+
 
 def export_module(
     module: nn.Module,
@@ -53,3 +58,29 @@ def export_module(
         logging.getLogger("torch.onnx").setLevel(level)
         module.train(training)
     return path
+
+
+def tidy_graph(path: Path, axes: Sequence[int]) -> None:
+    """Name the dynamic axes of a graph's input and outputs by `AXIS_NAMES`, whatever the exporter called them.
+
+    Also list the standard operators once: merged graphs list them as "" and as "ai.onnx", which onnxruntime's
+    quantization refuses.
+
+    Args:
+        path: The file, with one input; it is written again. Weights in a second file stay where they are.
+        axes: Dynamic axes of the input. Of the outputs, (B, D), axis 0 is dynamic.
+    """
+    onnx = import_extra("onnx", "onnx")
+    content = onnx.load(str(path), load_external_data=False)
+    graph = content.graph
+    del graph.value_info[
+        :
+    ]  # shapes of values in between, which have the exporter's names; nothing needs them
+    for axis in axes:
+        graph.input[0].type.tensor_type.shape.dim[axis].dim_param = AXIS_NAMES[axis]
+    for value in graph.output:
+        value.type.tensor_type.shape.dim[0].dim_param = AXIS_NAMES[0]
+    versions = {entry.domain.replace("ai.onnx", ""): entry.version for entry in content.opset_import}
+    del content.opset_import[:]
+    content.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in versions.items())
+    onnx.save(content, str(path))

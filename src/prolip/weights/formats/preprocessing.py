@@ -151,3 +151,31 @@ def _parse_interpolation(name: str) -> Interpolation:
             f"preprocess_cfg: interpolation {name!r} is not supported; supported are {sorted(interpolations)}"
         )
     return interpolations[name]
+
+
+def to_transformers(preprocessing: ImagePreprocessing) -> dict[str, Any]:
+    """The config of an image processor of transformers that does what our preprocessing does.
+
+    Args:
+        preprocessing: Our config.
+
+    Returns:
+        The content of a preprocessor_config.json: of CLIP's processor for "shortest", of SigLIP's for "squash".
+        `from_transformers` is the inverse.
+    """
+    size, is_shortest = preprocessing.size, preprocessing.resize_mode == "shortest"
+    square = {"height": size, "width": size}
+    shape = {"size": {"shortest_edge": size}, "crop_size": square} if is_shortest else {"size": square}
+    return {
+        "image_processor_type": "CLIPImageProcessor" if is_shortest else "SiglipImageProcessor",
+        "do_convert_rgb": True,
+        "do_resize": True,
+        **shape,
+        "resample": {"bicubic": 3, "bilinear": 2}[preprocessing.interpolation],
+        "do_center_crop": is_shortest,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+    }
