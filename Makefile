@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Some machines forbid bytecode by their environment: every process that a test starts would compile prolip anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow test-all check bench fuzz chaos reproduce figures map format constraints clean
+.PHONY: help demo test test-slow test-all check bench fuzz chaos reproduce figures map format constraints dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,5 +69,10 @@ format: $(STAMP)  ## put the code into shape
 constraints:  ## resolve all extras together, anew
 	@$(PYTHON) tools/resolve_constraints.py
 
+dist: $(STAMP)  ## sdist and wheel in dist/, tried in an empty environment outside the checkout
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt build
+	@rm -rf dist && $(BIN)/python -m build --outdir dist .
+	@$(BIN)/python tools/try_wheel.py dist/prolip-*.whl
+
 clean:  ## back to a fresh checkout
-	rm -rf $(VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -178,7 +178,8 @@ def test_convert_refuses_int8_of_other_targets(tmp_path, capsys):
 def test_convert_to_sentence_transformers_adds_two_files(tmp_path):
     convert("scenes-tiny", tmp_path / "out", "--to", "sentence-transformers")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "config.json", "model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json",
+        "config.json", "model.safetensors", "tokenizer.json", "words.txt",
+        "modules.json", "config_sentence_transformers.json",
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.gaussian import Gaussian
+from prolip.retrieval.index import append
 from prolip.retrieval.index import database as module
 from prolip.retrieval.index.append import append_embeddings, index_embeddings
 from prolip.retrieval.index.database import (
@@ -205,6 +206,7 @@ def test_lancedb_gets_addresses_as_it_spells_them(uri, address, options, monkeyp
         return real(tmp_path / "stand-in")
 
     monkeypatch.setattr(lancedb, "connect", connect)
+    monkeypatch.setattr(append, "has_embeddings", lambda location: False)  # it would ask the object store
     embeddings = write_embeddings(tmp_path / "e", make_gaussians(10))
     index_embeddings(uri, [embeddings])
     assert Database.open(uri).count_rows() == 10

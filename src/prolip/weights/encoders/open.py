@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prolip.files import read_json
+from prolip.model.folder import MODEL_TYPE
 from prolip.model.prolip import ProLIP
 from prolip.weights.encoders import huggingface, onnx_graph, packaged, python_object, towers
 from prolip.weights.encoders.base import ImageEncoder, TextEncoder
@@ -17,8 +18,8 @@ LoadModel = Callable[[str], ProLIP]
 ImageEncoderName = str | Path | ImageEncoder | python_object.PythonEncoder
 TextEncoderName = str | Path | TextEncoder | python_object.PythonEncoder
 TRANSFORMERS_PREFIX = "transformers:"
-TOWER_TYPES = ("clip", "siglip")
-"""model_type of transformers' folders that `prolip.load` reads itself."""
+TOWER_TYPES = ("clip", "siglip", MODEL_TYPE)
+"""model_type in config.json of the folders that `prolip.load` reads itself."""
 
 
 def open_image_encoder(encoder: ImageEncoderName, load_model: LoadModel) -> ImageEncoder:
