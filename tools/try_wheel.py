@@ -163,7 +163,9 @@ def find_problems(environment: Environment, commands: list[list[str]], expect_ex
 
 def find_snippet_problems(environment: Environment) -> Iterator[str]:
     """Run the README's Python snippets, each in a process of its own."""
-    for snippet in re.findall(r"^```python\n(.*?)^```", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL):
+    for snippet in re.findall(
+        r"^```python\n(.*?)^```", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    ):
         outcome = environment.run("python", "-c", snippet)
         if outcome.code:
             yield f"a snippet of the README: {outcome.text[-2000:]}"
@@ -174,7 +176,9 @@ def try_wheel(wheel: Path, environment: Environment) -> list[str]:
     environment.create()
     write_inputs(environment.home)
     environment.install(str(wheel))
-    problems = list(find_problems(environment, [[*words, "--help"] for words in list_commands(environment)], False))
+    problems = list(
+        find_problems(environment, [[*words, "--help"] for words in list_commands(environment)], False)
+    )
     problems += find_problems(environment, read_commands(WITHOUT_EXTRAS), False)
     problems += find_problems(environment, read_commands(NAMES_ITS_EXTRA), True)
     environment.install(f"{wheel}[{EXTRAS}]")
@@ -184,10 +188,14 @@ def try_wheel(wheel: Path, environment: Environment) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the environment")
-    parser.add_argument("--keep", type=Path, help="a new folder for the environment, kept; default: a temporary one")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder for the environment, kept; default: a temporary one"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary) / "an empty place"
