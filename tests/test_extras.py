@@ -13,6 +13,11 @@ def test_import_extra_names_the_missing_extra():
         extras.import_extra("no_such_module_here", "app")
 
 
+def test_outside_a_checkout_the_advice_is_for_the_wheel(monkeypatch, tmp_path):
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
+    assert extras.make_install_advice("data", "report") == "Run: pip install 'prolip[data,report]'"
+
+
 def test_import_extra_raises_other_import_errors(tmp_path, monkeypatch):
     (tmp_path / "half_installed.py").write_text("import not_there_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -154,7 +154,7 @@ def find_problems(environment: Environment, commands: list[list[str]], expect_ex
     for words in commands:
         extra = words.pop() if expect_extra else ""
         outcome = environment.run("prolip", *words)
-        expected = (outcome.code != 0 and f"prolip{extra}" in outcome.text) if extra else outcome.code == 0
+        expected = (outcome.code != 0 and f"'prolip{extra}'" in outcome.text) if extra else outcome.code == 0
         fine = expected and "Traceback" not in outcome.text
         print(f"{'ok  ' if fine else 'BAD '} {outcome.seconds:6.1f} s  prolip {' '.join(words)}", flush=True)
         if not fine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -27,6 +28,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "logging": ("tensorboard", "wandb"),
 }
 """Modules of each extra of pyproject.toml."""
+CHECKOUT = Path(__file__).parents[2]
+"""The checkout, if the package is not installed elsewhere."""
 
 
 class MissingExtraError(ImportError):
@@ -59,15 +62,16 @@ def import_extra(module: str, extra: str) -> ModuleType:
 def make_install_advice(*names: str) -> str:
     """Make the sentence with the command that installs extras, for messages.
 
-    The command installs from a checkout: the package is not on an index.
-
     Args:
         *names: Keys of `EXTRAS`.
 
     Returns:
-        A sentence.
+        A sentence: for a checkout, if this file is in one, with its own environment and pinned versions.
     """
-    return f"In the checkout, run: .venv/bin/pip install -c constraints.txt -e '.[{','.join(names)}]'"
+    extras = ",".join(names)
+    if (CHECKOUT / "pyproject.toml").is_file():
+        return f"In the checkout, run: .venv/bin/pip install -c constraints.txt -e '.[{extras}]'"
+    return f"Run: pip install 'prolip[{extras}]'"
 
 
 def missing_modules(extra: str) -> list[str]:
