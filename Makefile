@@ -59,6 +59,7 @@ reproduce: $(STAMP)  ## the paper's claims in miniature, each with controls and 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
 	@$(BIN)/prolip report scenes --out docs/figures/scenes
+	@$(BIN)/python tools/readme_picture.py docs/figures/photographs
 
 map: $(STAMP)  ## the map of the source tree in docs/architecture.md
 	@$(BIN)/python tools/architecture_map.py
