@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -138,7 +139,7 @@ def list_keys(config: TrainConfig) -> dict[str, Any]:
 
 
 def find_similar_keys(key: str, known_keys: Sequence[str]) -> list[str]:
-    """Find keys with a similar spelling, or with the same last part.
+    """Find keys with a similar spelling, with the same last part, or in the same section with all of its words.
 
     Args:
         key: As the user wrote it.
@@ -149,8 +150,11 @@ def find_similar_keys(key: str, known_keys: Sequence[str]) -> list[str]:
     """
     if close := get_close_matches(key, known_keys, n=1, cutoff=0.85):
         return close
-    last = key.rpartition(".")[2]
+    section, _, last = key.rpartition(".")
+    words = {section, *last.replace("-", "_").split("_")} - {""}
     similar = [
+        # masking.ratio, mask-ratio: masking.patch_mask_ratio and masking.token_mask_ratio, before masking.text_fraction
+        *(name for name in known_keys if len(words) > 1 and words <= set(re.split(r"[._]", name))),
         *get_close_matches(key, known_keys, n=3),
         *(name for name in known_keys if name.rpartition(".")[2] == last),
         *(name for name in known_keys if name.startswith(f"{key}.")),

@@ -169,11 +169,16 @@ def describe_other_losses(terms: Mapping[str, Points]) -> str:
         "The inclusion terms should approach 0: a text, or a masked input, then includes the complete one."
     )
     inclusion_ends = [
-        f"{TERM_LABELS.get(name, name)} {points[-1][1]:.2g}"
+        f"{TERM_LABELS.get(name, name)} {_format_loss(points[-1][1])}"
         for name, points in terms.items()
         if "vib" not in name  # a regularizer, of which nothing is expected
     ]
     return f"{expected} Here they end at: {', '.join(inclusion_ends)}." if inclusion_ends else expected
+
+
+def _format_loss(value: float) -> str:
+    """A loss with two digits; one below the axis is only called that."""
+    return f"below {MIN_LOSS:g}" if value < MIN_LOSS else f"{value:.2g}"
 
 
 def _get_loss_curves(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
@@ -287,7 +292,8 @@ def describe_recall(points: Points) -> str:
     verb = "rose" if last > first else "did not rise: it changed"
     return (
         f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}. "
-        "These are the pairs held out in training; the number at the top of the page is of the evaluation data."
+        "These are the pairs held out in training, and an item with an equal caption counts as a match; the number at the "
+        "top of the page is of the evaluation data, and only an item's own counts."
     )
 
 

@@ -24,7 +24,7 @@ from prolip.training.environment import describe_machine
 
 HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
     ("zero_shot", "Zero-shot accuracy", "images assigned to the right class", format_percentage),
-    ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percentage),
+    ("r1", "Retrieval R@1", "nearest item is its own, mean of both directions", format_percentage),
     (
         "truth",
         "ρ of texts",
