@@ -388,5 +388,5 @@ def _compute_binned_medians(
 def _set_log_ticks(axes: Any, low: float, high: float) -> None:
     """Set ticks of a logarithmic horizontal axis from low to high, labeled with plain numbers."""
     ticks = figures.choose_log_ticks(low, high)
-    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick:.6g}" for tick in ticks])
     axes.minorticks_off()

@@ -142,8 +142,10 @@ def draw_risk(axes: Any, selective: SelectiveMetrics, labels: Mapping[Confidence
             text = f"{label}, AURC {metrics.aurc:.3f}"
             axes.plot(metrics.curve.coverage, metrics.curve.risk, color=COLORS[confidence], label=text)
     axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate", xlim=(0.0, 1.0))
-    figures.set_share_limits(axes, top=min(1.0, 1.45 * max(axes.get_ylim()[1], 0.05)))  # space for the legend
-    axes.legend(loc="upper left", handlelength=1.4)
+    top = min(1.0, 1.45 * max(axes.get_ylim()[1], 0.05))  # space for the legend
+    figures.set_share_limits(axes, top=top)
+    is_high = selective.error > 0.6 * top  # then the curves end where the legend would be
+    axes.legend(loc="lower right" if is_high else "upper left", handlelength=1.4)
 
 
 def draw_deciles(axes: Any, uncertainty: ImageUncertainty) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from prolip.proportions import compute_wilson_interval
 from prolip.reports import figures
 from prolip.reports.page.components import PageFigure, PageSection
-from prolip.reports.page.formatting import REVERSED, format_count, format_percentage
+from prolip.reports.page.formatting import REVERSED, format_count, format_percentage, format_ratio
 from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
 from prolip.training.reference import REFERENCE, measures_accuracy
@@ -366,8 +366,8 @@ def describe_uncertainty(image: float, text: float) -> str:
         "Texts should end up more uncertain than images, because a caption describes only part of an image."
     )
     if text > image:
-        return f"{expected} Here their mean is {text / image:.1f} times that of images at the end."
-    return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts at the end."
+        return f"{expected} Here their mean is {format_ratio(text / image)} times that of images at the end."
+    return f"{expected} Here it is {REVERSED}: the mean of images is {format_ratio(image / text)} times that of texts at the end."
 
 
 def _finish_axes(axes: Any, run: TrainingRun) -> None:
