@@ -151,10 +151,11 @@ def find_similar_keys(key: str, known_keys: Sequence[str]) -> list[str]:
     if close := get_close_matches(key, known_keys, n=1, cutoff=0.85):
         return close
     section, _, last = key.rpartition(".")
-    words = {section, *last.replace("-", "_").split("_")} - {""}
+    words = {section, *re.split("[_-]", last)} - {""}
+    # masking.ratio, mask-ratio: masking.patch_mask_ratio and masking.token_mask_ratio, not masking.text_fraction
+    if len(words) > 1 and (named := [name for name in known_keys if words <= set(re.split("[._]", name))]):
+        return named[:3]
     similar = [
-        # masking.ratio, mask-ratio: masking.patch_mask_ratio and masking.token_mask_ratio, before masking.text_fraction
-        *(name for name in known_keys if len(words) > 1 and words <= set(re.split(r"[._]", name))),
         *get_close_matches(key, known_keys, n=3),
         *(name for name in known_keys if name.rpartition(".")[2] == last),
         *(name for name in known_keys if name.startswith(f"{key}.")),

@@ -292,8 +292,8 @@ def describe_recall(points: Points) -> str:
     verb = "rose" if last > first else "did not rise: it changed"
     return (
         f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}. "
-        "These are the pairs held out in training, and an item with an equal caption counts as a match; the number at the "
-        "top of the page is of the evaluation data, and only an item's own counts."
+        "These are the pairs held out in training, and an item with an equal caption counts as a match; the number at "
+        "the top of the page is of the evaluation data, and only an item's own counts."
     )
 
 
@@ -367,7 +367,8 @@ def describe_uncertainty(image: float, text: float) -> str:
     )
     if text > image:
         return f"{expected} Here their mean is {format_ratio(text / image)} times that of images at the end."
-    return f"{expected} Here it is {REVERSED}: the mean of images is {format_ratio(image / text)} times that of texts at the end."
+    ratio = format_ratio(image / text)
+    return f"{expected} Here it is {REVERSED}: the mean of images is {ratio} times that of texts at the end."
 
 
 def _finish_axes(axes: Any, run: TrainingRun) -> None:
