@@ -56,7 +56,7 @@ def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[st
 
     Data: if `data.source` changed, every stage reads it, unless the user set the stage's own source. Objective: a
     changed value reaches every stage that had the recipe's value of the run; a stage with a value of its own keeps it,
-    and a warning says so.
+    and a warning says so. Another says that a mask ratio has no effect.
 
     Args:
         before: The config of the recipe.
@@ -68,7 +68,7 @@ def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[st
     """
     stages = tuple(_follow_run(before, after, number, keys) for number in range(len(after.initial_stages)))
     after = replace(after, initial_stages=stages)
-    for message in _describe_partial_reach(before, after, keys):
+    for message in (*_describe_partial_reach(before, after, keys), *_describe_unused_masking(after, keys)):
         if os.environ.get("LOCAL_RANK", "0") == "0":
             log.warning("%s", message)
     return after
@@ -112,6 +112,25 @@ def _describe_partial_reach(before: TrainConfig, after: TrainConfig, keys: Colle
                 f"objective.{name} {value} doesn't reach the stages that have a value of their own: stage {listed} of "
                 f"{len(after.stages)}. To change the first of them: --initial-stages.{others[0]}.objective.{name}"
             )
+
+
+def _describe_unused_masking(config: TrainConfig, keys: Collection[str]) -> Iterator[str]:
+    """A message for each mask ratio that the user has set, and that nothing in the run reads."""
+    masking = config.masking
+    reasons = {"patch_mask_ratio": "", "token_mask_ratio": ""}
+    if not masking.image_fraction:
+        reasons["patch_mask_ratio"] = "masking.image_fraction is 0"
+    if not masking.text_fraction:
+        reasons["token_mask_ratio"] = "masking.text_fraction is 0"
+    elif masking.method == "general":
+        reasons["token_mask_ratio"] = (
+            "masking.method is general, whose views are other captions; set --masking.method mask, drop or crop"
+        )
+    if not any(stage.objective.masked for stage in config.stages):
+        reasons = dict.fromkeys(reasons, "objective.masked is 0")
+    for name, reason in reasons.items():
+        if reason and f"masking.{name}" in keys:
+            yield f"masking.{name} has no effect: {reason}"
 
 
 def list_set_keys(values: Mapping[str, object]) -> list[str]:
