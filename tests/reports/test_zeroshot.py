@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -74,3 +76,15 @@ def test_legend_of_the_risks_covers_no_curve(draw, rivals):
     for line in axes.lines:
         points = axes.transData.transform(line.get_xydata())[20:]  # the first, of few images, may be anywhere
         assert not any(box.contains(*point) for point in points), line.get_label()
+
+
+def test_reliability_line_leaves_out_bins_of_few_samples(result):
+    metrics = result.calibration.softmax.raw.metrics
+    first = replace(metrics.bins[0], n=2)
+    axes = figures.make_figure(3, 3).subplots()
+    zeroshot.draw_reliability(
+        axes, "", {"raw": replace(metrics, bins=(first, replace(first, n=5, confidence=0.9)))}
+    )
+    assert axes.lines[1].get_xdata().tolist() == [0.9]
+    (dots,) = axes.collections
+    assert len(dots.get_offsets()) == 2
