@@ -173,6 +173,31 @@ def test_labels_of_a_shard_and_a_pool_of_texts(run, folder, tmp_path, capsys):
     assert by_file["selective"]["pool_perplexity"] is None
 
 
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("robustness", ["--corruptions", "--occluded", "0", "--pgd-steps", "--limit", "8"]),
+        ("prompts", ["--shots", "--templates", "imagenet"]),
+    ],
+)
+def test_labels_may_be_in_a_field_of_a_shard(command, flags, run, tmp_path, capsys):
+    (tmp_path / "names.txt").write_text("\n".join(f"kind {number}" for number in range(8)))
+    words = [
+        "evaluate",
+        command,
+        "wds_scenes-shape_test/test/0.tar",
+        "--no-figures",
+        "--out",
+        str(tmp_path / "a"),
+    ]
+    with pytest.raises(SystemExit):
+        run(*words)
+    assert "--label json:class" in capsys.readouterr().err
+    run(*words, "--label", "cls", "--classes", str(tmp_path / "names.txt"), *flags)
+    result = json.loads((tmp_path / "a" / f"{command}.json").read_text())["result"]
+    assert result["num_classes"] == 8
+
+
 def test_class_names_and_templates_are_read_from_files(run, tmp_path, capsys):
     names = [f"kind {number}" for number in range(8)]
     (tmp_path / "names.txt").write_text("\n".join(names))

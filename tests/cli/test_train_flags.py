@@ -91,6 +91,14 @@ def test_parameters_of_the_recipe_come_first():
         (["--seed", "3", "--no-seed"], "no option --no-seed"),
         (["--initial-stages.1.samples", "3"], "did you mean --initial-stages.0.samples"),
         (["--data", "a.csv"], "did you mean --data.source"),
+        (
+            ["--masking.ratio=0.5"],
+            r"did you mean --masking.patch-mask-ratio or --masking.token-mask-ratio\?$",
+        ),
+        (
+            ["--mask-ratio", "0.5"],
+            r"did you mean --masking.patch-mask-ratio or --masking.token-mask-ratio\?$",
+        ),
         (["--zzzzzz"], "prolip train it --help-all lists"),
         (["zzzzzz=1"], "prolip train it --help-all lists"),
         (["--steps", "100"], r"did you mean --samples\?"),

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 
 from prolip.evaluation.zeroshot import compute_zeroshot_metrics
 from prolip.gaussian import Gaussian
-from prolip.reports import zeroshot
+from prolip.reports import figures, zeroshot
 from tests.reports.svg import svg_text
 
 
@@ -52,3 +54,37 @@ def test_zeroshot_figure_of_one_image(draw, tmp_path):
 @pytest.mark.parametrize(("count", "text"), [(50, "50"), (9999, "9999"), (50_000, "50k")])
 def test_format_count_is_short(count, text):
     assert zeroshot._format_count(count) == text
+
+
+@pytest.mark.parametrize("rivals", [0.0, 30.0])
+def test_legend_of_the_risks_covers_no_curve(draw, rivals):
+    """With and without rivals that are nearer than the true class: nearly all wrong, or nearly all right."""
+    classes = draw(5, 8)
+    labels = torch.arange(400) % 5
+    mean = torch.nn.functional.normalize(
+        draw(400, 8).mean + 30 * classes.mean[(labels + (rivals > 0)) % 5], dim=-1
+    )
+    images = Gaussian(mean, draw(400, 8).log_var)
+    result = compute_zeroshot_metrics(images, labels, classes, logits=(10.0, -10.0))
+    figure = figures.make_figure(6, 4)
+    axes = figure.subplots()
+    zeroshot.draw_risk(
+        axes, result.selective, {"uncertainty": "image uncertainty", "match": "match probability"}
+    )
+    figure.canvas.draw()
+    box = axes.get_legend().get_window_extent()
+    for line in axes.lines:
+        points = axes.transData.transform(line.get_xydata())[20:]  # the first, of few images, may be anywhere
+        assert not any(box.contains(*point) for point in points), line.get_label()
+
+
+def test_reliability_line_leaves_out_bins_of_few_samples(result):
+    metrics = result.calibration.softmax.raw.metrics
+    first = replace(metrics.bins[0], n=2)
+    axes = figures.make_figure(3, 3).subplots()
+    zeroshot.draw_reliability(
+        axes, "", {"raw": replace(metrics, bins=(first, replace(first, n=5, confidence=0.9)))}
+    )
+    assert axes.lines[1].get_xdata().tolist() == [0.9]
+    (dots,) = axes.collections
+    assert len(dots.get_offsets()) == 2

@@ -136,6 +136,8 @@ def test_confidence_describes_how_many_items_fit_in_place_of_equally_good_ones()
     assert describe(6.6, equally_good=50) == (["about 7 of 2,000 images fit the query"], False)
     general = "about 330 of 2,000 images fit the query; a more specific query narrows them down"
     assert describe(334.2) == ([general], True)
+    image = "about 330 of 2,000 texts fit the query"  # an image can't be made more specific
+    assert describe(334.2, modality="image") == ([image], True)
     assert describe(1.2, modality="image", num_items=1) == (["about 1 of 1 text fits the query"], False)
     (line,), _ = describe(1234.0, low=1180.0, high=1290.0, is_exact=False, num_items=10**6)
     assert line.startswith("about 1,200 (1,200 to 1,300) of 1,000,000 images fit")

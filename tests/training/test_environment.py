@@ -95,6 +95,15 @@ def test_the_facts(monkeypatch):
     assert len(facts["accelerators"]) >= torch.cuda.device_count()
 
 
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("/x/site-packages/prolip/__main__.py", "prolip"), ("/x/other/__main__.py", "/x/other/__main__.py")],
+)
+def test_command_of_python_m_prolip_is_prolip(program, name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program, "train"])
+    assert describe_environment().command == [name, "train"]
+
+
 def test_the_world_size_is_that_of_the_ranks(monkeypatch):
     monkeypatch.setattr("prolip.distributed.world_size", lambda: 8)
     assert describe_environment().world_size == 8

@@ -1,6 +1,7 @@
 """What a run tells of its steps: times, alarms, rates; the clock of checkpoints."""
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -63,10 +64,10 @@ class Someone:
         self.said.append(text)
 
 
-def told(folder, nano, begin, steps, log_var=-30.0, bad=0.0):
+def told(folder, nano, begin, steps, log_var=-30.0, bad=0.0, term="ppcl", config=None):
     """A recorder that hears of these steps, with variances that have collapsed."""
     module, watch = TrainModule(nano, [Objective()]), Someone()
-    config = recipe()
+    config = config or recipe()
     with MetricWriter(folder, LogConfig(tensorboard=False), {}, begin) as metrics:
         recorder = TrainLogger(
             config,
@@ -82,14 +83,14 @@ def told(folder, nano, begin, steps, log_var=-30.0, bad=0.0):
             terms = torch.tensor([1.0])
             numbers = StepRecord(
                 step,
-                ("ppcl",),
+                (term,),
                 terms,
                 torch.tensor(1.0),
                 torch.tensor(bad),
                 torch.ones(4).bool(),
                 tuple("abcd"),
             )
-            recorder.log_step(step, numbers, StepOutput(LossTerms({"ppcl": terms[0]}, {"ppcl": 1.0}), z, z))
+            recorder.log_step(step, numbers, StepOutput(LossTerms({term: terms[0]}, {term: 1.0}), z, z))
     return watch
 
 
@@ -99,6 +100,14 @@ def test_alarms_are_said_and_noted_and_not_again_after_a_resume(tmp_path, nano):
     assert "image variances have collapsed" in first.said[0]
     assert [line["message"] for line in read_metrics(tmp_path) if "message" in line] == first.said
     assert told(tmp_path, nano, 10, range(11, 21)).said == []
+
+
+def test_a_masked_term_is_shown_only_if_inputs_are_masked(tmp_path, nano):
+    config = recipe()
+    config = replace(config, masking=replace(config.masking, text_fraction=0.0))
+    for term, is_shown in (("masked_images", True), ("masked_texts", False)):
+        ((_, values),) = told(tmp_path / term, nano, 0, range(1, 11), term=term, config=config).seen
+        assert (f"loss/{term}" in values) == is_shown
 
 
 def test_the_rate_and_samples_are_those_of_the_step(tmp_path, nano):

@@ -153,3 +153,24 @@ def test_a_value_that_the_user_gave_a_stage_stays_and_needs_no_message(caplog):
 def test_miniature_reads_own_data_in_every_stage():
     config = load_recipe("miniature").build_config({"data.source": "train.csv", "objective.vib": 0.1})
     assert [stage.source or config.data.source for stage in config.stages] == [("train.csv",)] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"masking.token_mask_ratio": 0.5}, None),
+        ({"masking.patch_mask_ratio": 0.5, "masking.text_fraction": 0.0}, None),
+        ({"masking.method": "general"}, None),
+        (
+            {"masking.token_mask_ratio": 0.5, "masking.method": "general"},
+            "--masking.method mask, drop or crop",
+        ),
+        ({"masking.token_mask_ratio": 0.5, "masking.text_fraction": 0.0}, "masking.text_fraction is 0"),
+        ({"masking.patch_mask_ratio": 0.5, "masking.image_fraction": 0.0}, "masking.image_fraction is 0"),
+        ({"masking.patch_mask_ratio": 0.5, "objective.masked": 0.0}, "objective.masked is 0"),
+    ],
+)
+def test_a_mask_ratio_without_effect_is_said(changes, reason, caplog):
+    overrides.apply_overrides(replace(CONFIG, initial_stages=()), changes)
+    messages = [message for message in caplog.messages if "has no effect" in message]
+    assert [reason in message for message in messages] == ([True] if reason else [])

@@ -55,6 +55,26 @@ def test_snippets_of_the_docs_need_no_prolip(exported):
 
 
 @pytest.mark.slow
+def test_logit_snippet_of_the_docs_is_that_of_a_likelihood_model(exported):
+    model, folder, _ = exported
+    (snippet,) = re.findall(r"^```python\n(logit = .*?)^assert", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    Image.new("RGB", (64, 48), "red").save(folder / "red.png")
+    z = {
+        "image": model.embed_images(folder / "red.png"),
+        "text": model.embed_texts(["a red thing", "two things"]),
+    }
+    values = {
+        f"{name}_{field}": getattr(z[name], field).numpy() for name in z for field in ("mean", "log_var")
+    }
+    np.savez(folder / "z.npz", **values)
+    load_values = "import numpy, json\nglobals().update(numpy.load('z.npz'))\n"
+    code = BLOCK + load_values + snippet + "\nnumpy.save('match.npy', match)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder, env={})
+    expected = model.match_probability_matrix(z["image"], z["text"])
+    np.testing.assert_allclose(np.load(folder / "match.npy"), expected, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_inputs_outputs_and_axes_have_names(exported):
     _, folder, _ = exported
     for tower, name, shape in (

@@ -211,20 +211,24 @@ def robustness(
     config: RobustnessConfig,
     classes: Path | None = None,
     templates: Path | None = None,
+    label: str | None = None,
 ) -> None:
     """Accuracy and uncertainty under occlusion, corruptions and adversarial attack (PGD).
 
     Example: prolip evaluate robustness scenes/wds_scenes-shape_test --model runs/miniature --pgd-images 200
 
     Args:
-        data: Folder in the layout of the 38 tasks, or with one folder of images per class.
+        data: Folder in the layout of the 38 tasks, or with one folder of images per class; with --label any data.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+        label: Field with the name or the number of the class: json:class or txt of shards, or a column of a table.
     """
     from prolip.evaluation.robustness import evaluate_robustness
 
     folder = options.make_folder(data, config.rank_by)
-    result = evaluate_robustness(options.make_embedder(), _open_labeled(data, classes, templates), config)
+    result = evaluate_robustness(
+        options.make_embedder(), _open_labeled(data, classes, templates, label), config
+    )
 
     def draw(folder: Path) -> Iterable[Path]:
         """Save the figure of accuracy and uncertainty; returns its paths."""
@@ -242,24 +246,27 @@ def prompts(
     train: Path | None = None,
     classes: Path | None = None,
     templates: Path | None = None,
+    label: str | None = None,
 ) -> None:
     """Prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW without labels and few-shot.
 
     Example: prolip evaluate prompts my/val --train my/train --templates imagenet --model my-model
 
     Args:
-        data: Folder in the layout of the 38 tasks, or with one folder of images per class: the images to classify.
+        data: The images to classify: a folder in the layout of the 38 tasks, or with one folder of images per class;
+            with --label any data.
         train: Other images of the same classes, to learn from. None: some of `data`, which are then not classified.
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+        label: Field with the name or the number of the class: json:class or txt of shards, or a column of a table.
     """
     from prolip.evaluation.prompts import evaluate_prompts
 
     folder = options.make_folder(data, config.rank_by)
-    labeled = _open_labeled(data, classes)
+    labeled = _open_labeled(data, classes, label=label)
     result = evaluate_prompts(
-        options.make_embedder(), labeled, config, train=None if train is None else _open_labeled(train, classes),
-        templates=_read_templates(templates),
+        options.make_embedder(), labeled, config, templates=_read_templates(templates),
+        train=None if train is None else _open_labeled(train, classes, label=label),
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -455,6 +462,9 @@ def _open_labeled(
         classes: Text file of class names; "imagenet": CLIP's 1000; None: the data's own.
         templates: As for `_read_templates`; None: the data's own.
         label: Field of the class; None: the folder of the image, or a task's .cls.
+
+    Raises:
+        ValueError: The data is a file, and `label` is None.
     """
     from prolip.data.labeled_fields import open_labeled_fields
     from prolip.data.sources.labeled import open_labeled
@@ -466,6 +476,10 @@ def _open_labeled(
     prompts = _read_templates(templates)
     if label is not None:
         return open_labeled_fields(data, label, class_names=names, templates=prompts)
+    if data.is_file():
+        raise ValueError(
+            f"{data} is no folder with classes: name the field of an image's class, as --label json:class"
+        )
     return open_labeled(data, class_names=names, templates=prompts)
 
 

@@ -52,7 +52,8 @@ def export(
             processes. Of a table: what prolip embed wrote.
         out: Of a model: the folder to write; it must be new or empty. Of a table: the Parquet file.
         to: model: a model folder. vectors: items with [mu, sqrt(tr)], whose Euclidean order is that of CSD, for vector
-            databases. atlas: items with positions in the plane, for embedding-atlas.
+            databases. atlas: items with positions in the plane, for embedding-atlas. (onnx and other formats of a model
+            are targets of prolip convert.)
     """
     if to == "model":
         from prolip.training import state

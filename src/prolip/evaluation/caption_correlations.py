@@ -242,12 +242,12 @@ def make_correlation_table(controls: UncertaintyControls, warning: str | None = 
     """
     rows = [_format_cells(score) for score in controls.scores]
     what = (
-        "uncertainty, and of controls,"
+        "uncertainty and controls"
         if controls.scores[0].name == "uncertainty"
         else "pool perplexity and controls"
     )
     table = make_table(
-        f"Captions: Spearman's correlation of {what} with",
+        f"Captions: Spearman's correlation of {what} with a property",
         ["of"],
         list(rows[0]),
         caption=". ".join(_describe_table(controls, warning)) or None,

@@ -101,7 +101,8 @@ def set_share_limits(axes: Any, *, horizontal: bool = False, top: float = 1.0) -
 def choose_log_ticks(low: float, high: float, max_ticks: int = MAX_TICKS) -> list[float]:
     """Choose the ticks of a logarithmic axis.
 
-    The first of `TICKS` that gives at least three ticks is used, else the last; of too many ticks, every n-th is kept.
+    The first of `TICKS` that gives at least three ticks is used; of too many ticks, every n-th is kept. An axis so
+    short that none does looks like a linear one, and gets its ticks.
 
     Args:
         low: Smallest value of the axis, above 0.
@@ -118,4 +119,10 @@ def choose_log_ticks(low: float, high: float, max_ticks: int = MAX_TICKS) -> lis
         ]
         if len(ticks) >= 3:
             break
+    else:
+        from matplotlib.ticker import MaxNLocator
+
+        ticks = [
+            float(tick) for tick in MaxNLocator(max_ticks - 1).tick_values(low, high) if low <= tick <= high
+        ]
     return ticks[:: math.ceil(len(ticks) / max_ticks)] if len(ticks) > max_ticks else ticks

@@ -178,6 +178,11 @@ def draw_histograms(axes: Any, result: UncertaintyResult) -> None:
     axes.legend(loc="best")
 
 
+def _get_dot_style(count: int) -> tuple[float, float]:
+    """Area and opacity of the dots of a scatter plot: few are large and solid, many small and faint."""
+    return (16.0, 0.6) if count <= 300 else (5.0, 0.3)
+
+
 def draw_pairs(axes: Any, result: UncertaintyResult) -> None:
     """Draw the uncertainty of each caption against that of its image.
 
@@ -186,7 +191,10 @@ def draw_pairs(axes: Any, result: UncertaintyResult) -> None:
         result: The result.
     """
     points = result.points
-    axes.scatter(points.image, points.text, s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True)
+    size, alpha = _get_dot_style(len(points.text))
+    axes.scatter(
+        points.image, points.text, s=size, alpha=alpha, color=figures.GREEN, linewidth=0, rasterized=True
+    )
     percent = 100 * result.text_above_own_image.value
     axes.set(title=f"Pairs: text above image in {percent:.0f} %", ylabel="text uncertainty")
     axes.set(xlabel="image uncertainty")
@@ -261,7 +269,8 @@ def draw_truth(axes: Any, result: UncertaintyResult) -> None:
         if ambiguity is not None
     ]
     truth, text = np.array(with_truth).reshape(-1, 2).T
-    axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
+    size, alpha = _get_dot_style(len(text))
+    axes.scatter(truth, text, s=size, alpha=alpha, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _compute_binned_medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
     correlation = None if result.ambiguity is None else result.ambiguity.spearman
@@ -324,8 +333,10 @@ def draw_regression(axes: Any, result: UncertaintyResult) -> None:
         )
     axes.axhline(0, color=figures.GRAY, linewidth=0.8)
     axes.set(xlim=(-0.7, len(fits) - 0.3))
-    axes.margins(y=0.3)
-    axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 1.0])  # above is space for the legend
+    axes.margins(y=0.05)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.4 * (high - low))  # space for β and the legend above the bars
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1.0)])
     axes.legend(loc="upper left")
 
 
@@ -377,5 +388,5 @@ def _compute_binned_medians(
 def _set_log_ticks(axes: Any, low: float, high: float) -> None:
     """Set ticks of a logarithmic horizontal axis from low to high, labeled with plain numbers."""
     ticks = figures.choose_log_ticks(low, high)
-    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick:.6g}" for tick in ticks])
     axes.minorticks_off()

@@ -25,6 +25,8 @@ COLORS = dict(
 )
 WIDTH, HEIGHT = 3.9, 3.4
 """Inches: width and height of a panel."""
+MIN_BIN_SIZE = 5
+"""Samples of a reliability bin from which on its accuracy says something."""
 
 Panel = Callable[[Any], None]
 """Draws on matplotlib axes."""
@@ -106,6 +108,8 @@ def _list_ood_panels(result: ZeroShotResult) -> list[Panel]:
 def draw_reliability(axes: Any, title: str, curves: Mapping[str, CalibrationMetrics]) -> None:
     """Draw accuracy against confidence; the area of a dot grows with the number of its samples.
 
+    The line leaves out bins of few samples, whose accuracy is 0 or 1 by chance.
+
     Args:
         axes: Matplotlib axes to draw on.
         title: Title of the panel.
@@ -118,7 +122,12 @@ def draw_reliability(axes: Any, title: str, curves: Mapping[str, CalibrationMetr
         accuracy = [reliability.accuracy for reliability in curve.bins]
         largest = max(reliability.n for reliability in curve.bins)
         areas = [8 + 60 * reliability.n / largest for reliability in curve.bins]
-        axes.plot(confidence, accuracy, color=color, linewidth=1.3)
+        filled = [reliability for reliability in curve.bins if reliability.n >= MIN_BIN_SIZE]
+        line = (
+            [reliability.confidence for reliability in filled],
+            [reliability.accuracy for reliability in filled],
+        )
+        axes.plot(*line, color=color, linewidth=1.3)
         label = f"{kind}, ECE {curve.ece:.3f}"
         axes.scatter(confidence, accuracy, areas, color, alpha=0.75, linewidths=0, label=label)
     axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(0.0, 1.0))
@@ -142,8 +151,10 @@ def draw_risk(axes: Any, selective: SelectiveMetrics, labels: Mapping[Confidence
             text = f"{label}, AURC {metrics.aurc:.3f}"
             axes.plot(metrics.curve.coverage, metrics.curve.risk, color=COLORS[confidence], label=text)
     axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate", xlim=(0.0, 1.0))
-    figures.set_share_limits(axes, top=min(1.0, 1.45 * max(axes.get_ylim()[1], 0.05)))  # space for the legend
-    axes.legend(loc="upper left", handlelength=1.4)
+    top = min(1.0, 1.45 * max(axes.get_ylim()[1], 0.05))  # space for the legend
+    figures.set_share_limits(axes, top=top)
+    is_high = selective.error > 0.6 * top  # then the curves end where the legend would be
+    axes.legend(loc="lower right" if is_high else "upper left", handlelength=1.4)
 
 
 def draw_deciles(axes: Any, uncertainty: ImageUncertainty) -> None:

@@ -92,6 +92,11 @@ class SearchConfidence:
         """Whether the query is so general that many items fit it."""
         return (self.equally_good if self.fitting is None else self.fitting.value) >= GENERAL_COUNT
 
+    @property
+    def _advice(self) -> str:
+        """What to do about a general query; "" for an image, which can't be worded more specifically."""
+        return "; a more specific query narrows them down" if self.query_modality == "text" else ""
+
     def describe(self) -> list[str]:
         """Describe the confidence for a user, one sentence per line."""
         lines = self._describe_doubts()
@@ -143,7 +148,7 @@ class SearchConfidence:
                 f"fit the query, though it is less uncertain than most {self.query_modality}s in the database"
             )
         is_known = not self.unknown_words
-        advice = "; a more specific query narrows them down" if self.is_general and is_known else ""
+        advice = self._advice if self.is_general and is_known else ""
         verb = "fits" if count == "1" else "fit"
         query = "the query" if is_known else "what the model knows of the query"
         return f"about {count}{interval} of {fitting.num_items:,} {target} {verb} {query}{advice}"
@@ -160,8 +165,8 @@ class SearchConfidence:
         if self.is_general:
             count = "all" if num_good == self.compared else f"{num_good} of the"
             return [
-                f"the query is general: {count} {self.compared} nearest results are about as good as the nearest; "
-                "a more specific query narrows them down"
+                f"the query is general: {count} {self.compared} nearest results are about as good as the nearest"
+                f"{self._advice}"
             ]
         if self.equally_good > 1:
             return [f"{num_good} results are about as good as the nearest"]

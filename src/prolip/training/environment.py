@@ -71,8 +71,14 @@ def describe_environment() -> Environment:
     from prolip.distributed import world_size
 
     return Environment(
-        **vars(describe_machine()), world_size=world_size(), command=list(sys.argv), git=get_git_state()
+        **vars(describe_machine()), world_size=world_size(), command=_get_command(), git=get_git_state()
     )
+
+
+def _get_command() -> list[str]:
+    """Words of the command line; of `python -m prolip` what the command prolip would have."""
+    program, *words = sys.argv
+    return ["prolip" if Path(program).parts[-2:] == ("prolip", "__main__.py") else program, *words]
 
 
 def describe_machine() -> Machine:

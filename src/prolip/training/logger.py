@@ -171,6 +171,12 @@ class TrainLogger:
         The timer's speed and waiting time are read, so they start over with the next line.
         """
         values = compute_step_metrics(record, output.terms.weights, self._module)
+        masking = self._config.masking
+        for kind, fraction in (("images", masking.image_fraction), ("texts", masking.text_fraction)):
+            if (
+                not fraction
+            ):  # no input has a masked view: a term that is 0 by definition would look like a success
+                values.pop(f"loss/masked_{kind}", None)
         values |= compute_uncertainty_metrics(output.images, output.texts, self._module)
         values["lr"] = compute_learning_rate(step - 1, self._config.steps, self._config.optimizer)
         values |= self.timer.read_and_reset(self._config.batch_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -55,7 +56,7 @@ def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[st
 
     Data: if `data.source` changed, every stage reads it, unless the user set the stage's own source. Objective: a
     changed value reaches every stage that had the recipe's value of the run; a stage with a value of its own keeps it,
-    and a warning says so.
+    and a warning says so. Another says that a mask ratio has no effect.
 
     Args:
         before: The config of the recipe.
@@ -67,7 +68,7 @@ def apply_to_stages(before: TrainConfig, after: TrainConfig, keys: Collection[st
     """
     stages = tuple(_follow_run(before, after, number, keys) for number in range(len(after.initial_stages)))
     after = replace(after, initial_stages=stages)
-    for message in _describe_partial_reach(before, after, keys):
+    for message in (*_describe_partial_reach(before, after, keys), *_describe_unused_masking(after, keys)):
         if os.environ.get("LOCAL_RANK", "0") == "0":
             log.warning("%s", message)
     return after
@@ -113,6 +114,25 @@ def _describe_partial_reach(before: TrainConfig, after: TrainConfig, keys: Colle
             )
 
 
+def _describe_unused_masking(config: TrainConfig, keys: Collection[str]) -> Iterator[str]:
+    """A message for each mask ratio that the user has set, and that nothing in the run reads."""
+    masking = config.masking
+    reasons = {"patch_mask_ratio": "", "token_mask_ratio": ""}
+    if not masking.image_fraction:
+        reasons["patch_mask_ratio"] = "masking.image_fraction is 0"
+    if not masking.text_fraction:
+        reasons["token_mask_ratio"] = "masking.text_fraction is 0"
+    elif masking.method == "general":
+        reasons["token_mask_ratio"] = (
+            "masking.method is general, whose views are other captions; set --masking.method mask, drop or crop"
+        )
+    if not any(stage.objective.masked for stage in config.stages):
+        reasons = dict.fromkeys(reasons, "objective.masked is 0")
+    for name, reason in reasons.items():
+        if reason and f"masking.{name}" in keys:
+            yield f"masking.{name} has no effect: {reason}"
+
+
 def list_set_keys(values: Mapping[str, object]) -> list[str]:
     """List the keys that changes of a config set.
 
@@ -138,7 +158,7 @@ def list_keys(config: TrainConfig) -> dict[str, Any]:
 
 
 def find_similar_keys(key: str, known_keys: Sequence[str]) -> list[str]:
-    """Find keys with a similar spelling, or with the same last part.
+    """Find keys with a similar spelling, with the same last part, or in the same section with all of its words.
 
     Args:
         key: As the user wrote it.
@@ -149,7 +169,11 @@ def find_similar_keys(key: str, known_keys: Sequence[str]) -> list[str]:
     """
     if close := get_close_matches(key, known_keys, n=1, cutoff=0.85):
         return close
-    last = key.rpartition(".")[2]
+    section, _, last = key.rpartition(".")
+    words = {section, *re.split("[_-]", last)} - {""}
+    # masking.ratio, mask-ratio: masking.patch_mask_ratio and masking.token_mask_ratio, not masking.text_fraction
+    if len(words) > 1 and (named := [name for name in known_keys if words <= set(re.split("[._]", name))]):
+        return named[:3]
     similar = [
         *get_close_matches(key, known_keys, n=3),
         *(name for name in known_keys if name.rpartition(".")[2] == last),

@@ -110,7 +110,7 @@ def print_result(result: ConversionResult) -> None:
         result: Result of `convert`.
     """
     report = result.report
-    print(f"{result.format} -> {result.out}\n{result.model}")
+    print(f"{result.out}, from the format {result.format}\n{result.model}")
     print(f"loaded       {len(report.loaded)} tensors")
     if report.resized:
         print(f"resized      {', '.join(report.resized)}")

@@ -9,6 +9,7 @@ from prolip.reports.page.formatting import (
     format_count,
     format_percentage,
     format_range,
+    format_ratio,
 )
 
 
@@ -47,3 +48,10 @@ def test_format_percent_and_drop_none():
     assert format_percentage(0.618) == "61.8\u00a0%"
     assert format_percentage(None) == "–"
     assert drop_none([1.0, None, 0.0]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.84, "1.8"), (1.05, "1.1"), (1.0008, "1.001"), (0.97, "0.970")]
+)
+def test_format_ratio_shows_a_difference_from_one(ratio, text):
+    assert format_ratio(ratio) == text

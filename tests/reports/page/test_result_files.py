@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from prolip.data.labeled_fields import open_labeled_fields
 from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.configs import JudgementsConfig, RobustnessConfig
@@ -105,6 +106,18 @@ def test_page_of_results_shows_images_of_named_data(results, labeled, tmp_path):
     assert key in without.text
     page = ParsedPage(build_report(tmp_path, config=ReportConfig(labeled=labeled)).path.read_text())
     assert len(page.all("img", "src")) == min(6, len(results["zeroshot"].most_confident_errors))
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_page_of_results_shows_images_whose_classes_are_in_a_field(labeled, tmp_path):
+    data = open_labeled_fields(
+        labeled / "test" / "0.tar", "cls", class_names=open_labeled(labeled).class_names
+    )
+    result = evaluate_zeroshot(Embedder(model=fresh_model(), progress=False), data)
+    write(tmp_path / "zeroshot.json", result)
+    config = ReportConfig(labeled=labeled / "test" / "0.tar")
+    page = ParsedPage(build_report(tmp_path, config=config).path.read_text())
+    assert len(page.all("img", "src")) == min(6, len(result.most_confident_errors)) > 0
 
 
 def test_images_of_other_data_are_refused(results, labeled, tmp_path):

@@ -68,6 +68,11 @@ def evaluate_suite(
             "describes the layout)"
         )
     selected, path = get_tasks(config.tasks), Path(out) / RESULTS_FILE
+    if not any(task.find_folder(Path(data)) for task in selected):
+        raise FileNotFoundError(
+            f"{data} holds none of the {len(selected)} tasks; for example, {Path(data) / selected[0].folder} doesn't "
+            "exist (docs/evaluation.md describes the layout)"
+        )
     ranking = resolve_ranking(config.rank_by, embedder.logit_parameters)
     evaluator = _TaskEvaluator(embedder, ranking, None if templates is None else tuple(templates))
     results: list[SuiteTaskResult] = []
@@ -75,11 +80,6 @@ def evaluate_suite(
         results.append(evaluator.evaluate_or_read(task, Path(data), path))
         if report is not None:
             report(f"{position}/{len(selected)} {describe_result(results[-1])}")
-    if all(result.missing for result in results):
-        raise FileNotFoundError(
-            f"{data} holds none of the {len(selected)} tasks; for example, {Path(data) / selected[0].folder} doesn't "
-            "exist (docs/evaluation.md describes the layout)"
-        )
     return SuiteResult.from_tasks(str(data), results)
 
 

@@ -18,7 +18,7 @@ class ReportConfig:
     whose images are shown."""
     labeled: Path | None = None
     """Images with classes: a folder in the layout of the 38 tasks, or with one folder per class. For a folder of
-    results: the data of zeroshot.json, whose images are shown."""
+    results: the data of zeroshot.json, whose images are shown; also a table or shards with classes in a field."""
     hierarimgs: Path | None = None
     """Folder that prolip data hierarimgs built."""
     controls: int = 3

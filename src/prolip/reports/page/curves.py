@@ -8,7 +8,7 @@ from typing import Any
 from prolip.proportions import compute_wilson_interval
 from prolip.reports import figures
 from prolip.reports.page.components import PageFigure, PageSection
-from prolip.reports.page.formatting import REVERSED, format_count, format_percentage
+from prolip.reports.page.formatting import REVERSED, format_count, format_percentage, format_ratio
 from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
 from prolip.training.reference import REFERENCE, measures_accuracy
@@ -169,11 +169,16 @@ def describe_other_losses(terms: Mapping[str, Points]) -> str:
         "The inclusion terms should approach 0: a text, or a masked input, then includes the complete one."
     )
     inclusion_ends = [
-        f"{TERM_LABELS.get(name, name)} {points[-1][1]:.2g}"
+        f"{TERM_LABELS.get(name, name)} {_format_loss(points[-1][1])}"
         for name, points in terms.items()
         if "vib" not in name  # a regularizer, of which nothing is expected
     ]
     return f"{expected} Here they end at: {', '.join(inclusion_ends)}." if inclusion_ends else expected
+
+
+def _format_loss(value: float) -> str:
+    """A loss with two digits; one below the axis is only called that."""
+    return f"below {MIN_LOSS:g}" if value < MIN_LOSS else f"{value:.2g}"
 
 
 def _get_loss_curves(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
@@ -287,7 +292,8 @@ def describe_recall(points: Points) -> str:
     verb = "rose" if last > first else "did not rise: it changed"
     return (
         f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}. "
-        "These are the pairs held out in training; the number at the top of the page is of the evaluation data."
+        "These are the pairs held out in training, and an item with an equal caption counts as a match; the number at "
+        "the top of the page is of the evaluation data, and only an item's own counts."
     )
 
 
@@ -360,8 +366,9 @@ def describe_uncertainty(image: float, text: float) -> str:
         "Texts should end up more uncertain than images, because a caption describes only part of an image."
     )
     if text > image:
-        return f"{expected} Here their mean is {text / image:.1f} times that of images at the end."
-    return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts at the end."
+        return f"{expected} Here their mean is {format_ratio(text / image)} times that of images at the end."
+    ratio = format_ratio(image / text)
+    return f"{expected} Here it is {REVERSED}: the mean of images is {ratio} times that of texts at the end."
 
 
 def _finish_axes(axes: Any, run: TrainingRun) -> None:

@@ -124,3 +124,15 @@ def drop_none(values: Iterable[float | None]) -> list[float]:
         The numbers, in order.
     """
     return [value for value in values if value is not None]
+
+
+def format_ratio(ratio: float) -> str:
+    """Format how many times as large one value is as another: "1.8", or "1.001" where "1.0" would hide a difference.
+
+    Args:
+        ratio: The ratio.
+
+    Returns:
+        The text.
+    """
+    return f"{ratio:.1f}" if abs(ratio - 1) >= 0.05 else f"{ratio:.3f}"

@@ -24,7 +24,7 @@ from prolip.training.environment import describe_machine
 
 HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
     ("zero_shot", "Zero-shot accuracy", "images assigned to the right class", format_percentage),
-    ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percentage),
+    ("r1", "Retrieval R@1", "nearest item is its own, mean of both directions", format_percentage),
     (
         "truth",
         "ρ of texts",
@@ -90,7 +90,7 @@ def build_results_header(files: Sequence[ResultFile], tiles: tuple[HeadlineTile,
         The header.
     """
     models = list(dict.fromkeys(file.model for file in files))
-    data = dict.fromkeys(Path(file.result.data).name for file in files)
+    data = dict.fromkeys(_shorten_data(file.result.data) for file in files)
     notes = (f"The results are of {len(models)} models: {', '.join(models)}.",) if len(models) > 1 else ()
     return PageHeader(
         title=Path(models[0]).name or models[0] or "Results",
@@ -99,6 +99,12 @@ def build_results_header(files: Sequence[ResultFile], tiles: tuple[HeadlineTile,
         tiles=tiles,
         notes=notes,
     )
+
+
+def _shorten_data(name: str) -> str:
+    """The end of the name of data by which it can be told from other: the folder of a task, or folder and file."""
+    parts = Path(name).parts
+    return parts[-3] if len(parts) > 2 and parts[-2] == "test" else "/".join(parts[-2:])
 
 
 def build_results_provenance(files: Sequence[ResultFile], command: Sequence[str]) -> PageSection:

@@ -8,7 +8,7 @@ from prolip.data.source import Source
 from prolip.evaluation.plane import ProjectedPairs
 from prolip.reports import plane
 from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
-from prolip.reports.page.formatting import REVERSED
+from prolip.reports.page.formatting import REVERSED, format_ratio
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
@@ -68,8 +68,8 @@ def describe_plane(image_size: float, text_size: float, explained: float) -> str
     expected = "The ellipse of a caption should be larger than that of its image, and contain it."
     ratio = text_size / image_size if image_size > 0 else float("inf")
     comparison = (
-        f"Here those of captions are {ratio:.1f} times as large"
+        f"Here those of captions are {format_ratio(ratio)} times as large"
         if ratio >= 1
-        else f"Here the sizes are {REVERSED}: those of captions are {ratio:.2f} times as large"
+        else f"Here the sizes are {REVERSED}: those of captions are {format_ratio(ratio)} times as large"
     )
     return f"{expected} {comparison}. The plane holds {100 * explained:.0f} % of the variance."

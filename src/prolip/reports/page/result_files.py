@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from prolip.data.open import open_data
 from prolip.data.sources.hierarimgs import read_hierarimgs
-from prolip.data.sources.labeled import open_labeled
+from prolip.data.sources.labeled import LabeledData, open_labeled
 from prolip.evaluation.hierarcaps import HierarCapsResult
 from prolip.evaluation.hierarimgs import HierarImgsResult
 from prolip.evaluation.image_ambiguity_result import ImageAmbiguityResult
@@ -129,7 +129,7 @@ def open_inputs(results: PageResults, config: ReportConfig) -> PageInputs:
         ValueError, OSError: Data can't be read, or a result was measured on other data.
     """
     pairs = None if config.data is None else open_data(config.data)
-    labeled = None if config.labeled is None else open_labeled(config.labeled)
+    labeled = None if config.labeled is None else _open_classified(config.labeled, results.zero_shot)
     if pairs is not None and results.uncertainty is not None:
         _require_same_data(results.uncertainty, pairs.name, "--data")
     if labeled is not None and results.zero_shot is not None:
@@ -138,6 +138,14 @@ def open_inputs(results: PageResults, config: ReportConfig) -> PageInputs:
         name="", pairs=pairs, zero_shot=labeled,
         hierarimgs=None if config.hierarimgs is None else read_hierarimgs(config.hierarimgs),
     )  # fmt: skip
+
+
+def _open_classified(path: Path, result: ZeroShotResult | None) -> LabeledData:
+    """The images of a result of zero-shot classification: a labeled folder, or data whose classes are in a field."""
+    if path.is_dir() or result is None:
+        return open_labeled(path)
+    # only the images are used: names of classes are in the result
+    return LabeledData(source=open_data(path, captions=()), class_names=(), templates=result.templates)
 
 
 def _require_same_data(result: Result, name: str, flag: str) -> None:

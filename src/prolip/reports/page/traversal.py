@@ -115,7 +115,7 @@ def _build_card(number: int, traversal: ImageTraversal, max_uncertainty: float) 
         is_true = traversal.is_true[index] if traversal.is_true else None
         lines.append(_build_line(step.caption, step.uncertainty, max_uncertainty, is_true))
     root = "the empty caption" if path.root is None else path.root.caption
-    uncertainty = "" if path.uncertainty is None else f": uncertainty {path.uncertainty:.3g}"
+    uncertainty = "" if path.uncertainty is None else f": uncertainty {path.uncertainty:#.4g}"
     thinned = f" ({len(lines)} of {total} captions shown)" if total > len(lines) else ""
     return Card(
         title=f"Image {number}{uncertainty}",
@@ -132,7 +132,7 @@ def _build_line(
     if uncertainty is None:
         return CardLine(text=caption, is_true=is_true)
     fraction = uncertainty / max_uncertainty if max_uncertainty > 0 else 0.0
-    return CardLine(text=caption, value=f"{uncertainty:.3g}", bar_fraction=fraction, is_true=is_true)
+    return CardLine(text=caption, value=f"{uncertainty:#.4g}", bar_fraction=fraction, is_true=is_true)
 
 
 def choose_evenly(num_items: int, max_indices: int) -> list[int]:

@@ -31,6 +31,7 @@ from prolip.reports.page.formatting import (
     drop_none,
     format_correlation,
     format_percentage,
+    format_ratio,
 )
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.results import HeadlineMetrics
@@ -135,7 +136,7 @@ def _get_uncertainty(sample: UncertaintyExample, modality: Modality) -> float:
 def _describe_range(modality: Modality, samples: Sequence[UncertaintyExample]) -> str:
     """A sentence on the uncertainty of the first and of the last sample of a gallery."""
     first, last = (_get_uncertainty(sample, modality) for sample in (samples[0], samples[-1]))
-    return f"From {first:.3g} to {last:.3g}."
+    return f"From {first:#.4g} to {last:#.4g}."
 
 
 def _build_item(sample: UncertaintyExample, source: Source, modality: Modality) -> GalleryItem:
@@ -143,7 +144,7 @@ def _build_item(sample: UncertaintyExample, source: Source, modality: Modality) 
     return GalleryItem(
         image=embed_image(read_sample_image(source, sample.index), f"image of: {sample.caption}"),
         captions=(sample.caption,),
-        notes=(f"{_get_uncertainty(sample, modality):.3g}",),
+        notes=(f"{_get_uncertainty(sample, modality):#.4g}",),
     )
 
 
@@ -159,8 +160,8 @@ def describe_modalities(image: float, text: float) -> str:
     """
     expected = "Texts should be more uncertain than images."
     if text > image:
-        return f"{expected} Here their mean uncertainty is {text / image:.1f} times that of images."
-    return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts."
+        return f"{expected} Here their mean uncertainty is {format_ratio(text / image)} times that of images."
+    return f"{expected} Here it is {REVERSED}: the mean of images is {format_ratio(image / text)} times that of texts."
 
 
 def describe_pairs(fraction: float, untrained: Sequence[float] = ()) -> str:
