@@ -24,7 +24,7 @@ def convert(model, out, *args):
 def test_convert_to_prolip_and_back_to_release(tmp_path, capsys):
     convert(RELEASE, tmp_path / "ours")
     printed = capsys.readouterr().out
-    assert "prolip-release -> " in printed
+    assert "from the format prolip-release" in printed
     assert "loaded       71 tensors" in printed
     assert "initialized  0\nunused       0\n" in printed
     convert(tmp_path / "ours", tmp_path / "theirs", "--to", "release")
@@ -178,8 +178,8 @@ def test_convert_refuses_int8_of_other_targets(tmp_path, capsys):
 def test_convert_to_sentence_transformers_adds_two_files(tmp_path):
     convert("scenes-tiny", tmp_path / "out", "--to", "sentence-transformers")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "config.json", "model.safetensors", "tokenizer.json", "words.txt",
-        "modules.json", "config_sentence_transformers.json",
+        "config.json", "model.safetensors", "tokenizer.json", "words.txt", "modules.json",
+        "config_sentence_transformers.json",
     }  # fmt: skip
 
 
