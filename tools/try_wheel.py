@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,15 +56,15 @@ WITH_EXTRAS = f"""
 embed {SCENES} --out embeddings {MODEL}
 embed captions.txt --modality text --out captions {MODEL}
 index embeddings --out database
-index --verify database
+index --out database --verify
 search database "a red circle"
 calibrate {SCENES} {MODEL} --out database
-search database "a red circle" --matching
+search database "a red circle" --matching 0.5
 filter embeddings --out clean --keep-fraction 0.5
 export embeddings --to vectors --out vectors.parquet
 convert scenes-tiny --to onnx --out onnx
 evaluate retrieval scenes/wds_scenes-retrieval_test {MODEL} --out results/retrieval
-evaluate suite --data scenes --tasks scenes-shape {MODEL} --out results/suite
+evaluate suite --data datacomp --tasks cifar10 {MODEL} --out results/suite
 evaluate hierarcaps scenes/hierarcaps/test.csv --images scenes/hierarcaps/images {MODEL} --out results/hierarcaps
 evaluate hierarimgs scenes/hierarimgs/levels {MODEL} --out results/hierarimgs
 evaluate robustness {TASK} --pgd-images 4 {MODEL} --out results/robustness
@@ -124,9 +126,7 @@ class Environment:
 
 def read_commands(text: str) -> list[list[str]]:
     """The words of each command, a command per line."""
-    import shlex
-
-    return [shlex.split(line) for line in text.strip().splitlines()]
+    return [shlex.split(line) for line in text.splitlines() if line]
 
 
 def list_commands(environment: Environment) -> list[list[str]]:
@@ -146,7 +146,7 @@ def write_inputs(home: Path) -> None:
     words = ["a thing", "a red thing", "a red circle", "a small red circle above a blue star"]
     home.joinpath("captions.txt").write_text("\n".join(words * 30) + "\n")
     rows = [f"{index:09d},{words[index % 4]},{index % 4 / 3:.2f}" for index in range(40)]
-    home.joinpath("judgements.csv").write_text("image,caption,judgement\n" + "\n".join(rows) + "\n")
+    home.joinpath("judgements.csv").write_text("image,caption,score\n" + "\n".join(rows) + "\n")
 
 
 def find_problems(environment: Environment, commands: list[list[str]], expect_extra: bool) -> Iterator[str]:
@@ -183,6 +183,7 @@ def try_wheel(wheel: Path, environment: Environment) -> list[str]:
     problems += find_problems(environment, read_commands(NAMES_ITS_EXTRA), True)
     environment.install(f"{wheel}[{EXTRAS}]")
     environment.install("scikit-learn")  # the README's photographs
+    shutil.copytree(environment.home / TASK, environment.home / "datacomp" / "wds_cifar10_test")
     problems += find_problems(environment, read_commands(WITH_EXTRAS), False)
     return problems + list(find_snippet_problems(environment))
 
