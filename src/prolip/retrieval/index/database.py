@@ -30,6 +30,7 @@ from prolip.embeddings import schema
 from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.extras import import_extra
+from prolip.lazy import defer_package
 from prolip.retrieval.calibration import Calibration, read_calibration
 from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_version_mismatch
 from prolip.retrieval.index.sql import is_self_contained, join_conditions
@@ -578,4 +579,6 @@ def _connect(uri: str | Path) -> Any:
     if address.scheme == "s3" and (endpoint := find_s3_endpoint()):
         options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     location = replace(address, account="").url
+    # half of the import of lancedb is a client of remote catalogs, of which it uses only classes of submodules
+    defer_package("lance_namespace_urllib3_client")
     return import_extra("lancedb", "search").connect(location, storage_options=options or None)
