@@ -202,6 +202,25 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
+def startup(rows: int = 10_000, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
+    """Time `prolip search` from the shell and its imports in fresh processes, against the import of torch.
+
+    Example: python -m benchmarks startup --repeats 3
+
+    Args:
+        rows: Rows of the database.
+        repeats: Processes of each; medians are reported.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import startup as bench
+
+    result = bench.run(rows=rows, repeats=repeats)
+    if as_json:
+        print(json.dumps({name: asdict(times) for name, times in result.items()}, indent=2))
+    else:
+        bench.print_result(result)
+
+
 def fitting(
     model: str = "scenes-tiny",
     images: int = 3000,
@@ -378,6 +397,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "checkpoints": checkpoints,
     "evaluate": evaluate,
     "search": search,
+    "startup": startup,
     "fitting": fitting,
     "teachers": teachers,
     "traverse": traverse,
