@@ -290,8 +290,7 @@ class ParallelConfig:
     device: str | None = None
     """cpu, cuda or cuda:N. None: CUDA if available, else the CPU."""
     threads: int | None = None
-    """Threads of each process on the CPU. None: a few steps are measured at the start, and the number is kept when the
-    run is resumed."""
+    """Threads on the CPU. None: the fastest, measured."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
