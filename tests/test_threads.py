@@ -2,11 +2,12 @@
 
 import os
 
+import numpy as np
 import pytest
 import torch
 
 from prolip import threads
-from prolip.threads import choose_threads, list_thread_counts, use_threads
+from prolip.threads import BatchThreads, choose_threads, list_thread_counts, use_threads
 
 
 @pytest.fixture
@@ -104,3 +105,38 @@ def test_a_number_that_the_environment_sets_is_kept(monkeypatch):
 def test_description_has_the_choice_and_the_times(clock):
     run_step, _ = clock({1: 0.3, 2: 2.0})
     assert choose_threads([1, 2], run_step).describe() == "threads: 1 (a step takes 0.3 s with 1, 2 s with 2)"
+
+
+@pytest.mark.parametrize(("batches", "measured"), [(2, False), (3, True), (9, True)])
+def test_inference_measures_once_and_restores(clock, monkeypatch, batches, measured):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(threads, "list_thread_counts", lambda: [before, before + 1])
+    run_step, steps = clock({before: 0.3, before + 1: 0.1})
+    with BatchThreads(torch.device("cpu")) as choice:
+        for _ in range(batches):
+            choice.start_batch(run_step)
+        assert torch.get_num_threads() == before + measured
+    assert torch.get_num_threads() == before
+    assert len(steps) == measured * (1 + 2 * threads.ROUNDS)
+
+
+def test_inference_on_a_gpu_measures_nothing():
+    with BatchThreads(torch.device("meta")) as choice:
+        for _ in range(5):
+            choice.start_batch(lambda: pytest.fail("measured"))
+
+
+def test_embeddings_are_those_without_a_measurement(nano, monkeypatch):
+    texts = [f"a red circle {'and a star ' * (i % 4)}" for i in range(20)]
+    images = [np.full((40, 40, 3), 10 * i, dtype=np.uint8) for i in range(20)]
+    embed = [lambda: nano.embed_texts(texts, batch_size=4), lambda: nano.embed_images(images, batch_size=4)]
+    wanted = [run() for run in embed]
+    monkeypatch.setattr(threads, "list_thread_counts", lambda: [1, 1])
+    taken = []
+    real = threads.choose_threads
+    monkeypatch.setattr(threads, "choose_threads", lambda *args: taken.append(args) or real(*args))
+    for run, z in zip(embed, wanted, strict=True):
+        again = run()
+        assert torch.equal(again.mean, z.mean)
+        assert torch.equal(again.log_var, z.log_var)
+    assert len(taken) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +22,8 @@ MIN_SECONDS = 0.2
 """Least duration of one timing: several steps, if they are short."""
 TOLERANCE = 1.05
 """More threads must be faster by this factor: fewer leave cores to others, and small differences are noise."""
+MEASURED_BATCH = 2
+"""The batch (from 0) of inference at which threads are measured: fewer batches take no longer than the measurement."""
 FIXED_BY = "OMP_NUM_THREADS"
 """The variable of the environment by which users choose the number of threads of all programs."""
 
@@ -87,6 +89,31 @@ def choose_threads(
     means = {count: elapsed[count] / steps[count] for count in counts}
     best = min(means.values())
     return ThreadChoice(next(count for count in counts if means[count] <= TOLERANCE * best), means)
+
+
+class BatchThreads(ExitStack):
+    """The threads of inference on many batches: measured at one of the first, and as before after the block.
+
+    Args:
+        device: Only the CPU's threads are measured.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._next_batch = 0
+        self._is_measured = device.type == "cpu"
+
+    def start_batch(self, run_step: Callable[[], object]) -> None:
+        """Call it before each batch.
+
+        Args:
+            run_step: Computes some of the batch, to be timed.
+        """
+        if self._is_measured and self._next_batch == MEASURED_BATCH:
+            counts = list_thread_counts()
+            choice = choose_threads(counts, run_step, 1 + ROUNDS * len(counts))
+            self.enter_context(use_threads(choice.threads))
+        self._next_batch += 1
 
 
 @contextmanager

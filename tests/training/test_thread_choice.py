@@ -1,6 +1,7 @@
 """The threads of a run: measured without a trace, recorded, kept."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -54,7 +55,7 @@ def measured(monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize(("threads", "workers"), [(1, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(("threads", "workers"), [(1, 0), pytest.param(2, 1, marks=pytest.mark.slow)])
 def test_a_measured_run_is_bit_for_bit_one_with_that_number(tmp_path, measured, threads, workers):
     taken = measured(threads)
     before = torch.get_num_threads()
@@ -69,6 +70,7 @@ def test_a_measured_run_is_bit_for_bit_one_with_that_number(tmp_path, measured, 
         assert [session["threads"] for session in read_sessions(tmp_path / name)] == [threads]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_number(tmp_path, measured, monkeypatch):
     measured(2)
     whole = collect_results(train(config(tmp_path / "whole")), STEPS)
@@ -93,13 +95,11 @@ def test_a_resumed_run_keeps_its_number(tmp_path, measured, monkeypatch):
     assert collect_results(stopped, STEPS) == whole
 
 
+@pytest.mark.slow
 def test_threads_override_those_of_the_run_that_is_resumed(tmp_path, measured):
     measured(2)
     train(config(tmp_path / "run"))
-    (tmp_path / "run" / "model" / "config.json").unlink()
-    for path in (tmp_path / "run" / "model").iterdir():
-        path.unlink()
-    (tmp_path / "run" / "model").rmdir()
+    shutil.rmtree(tmp_path / "run" / "model")
     train(config(tmp_path / "run", threads=1), resume=True)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["parallel"]["threads"] == 1
 
