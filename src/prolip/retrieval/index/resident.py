@@ -69,11 +69,10 @@ class ResidentItems:
         for first in range(0, len(vectors), QUERY_BLOCK):
             queries = vectors[first : first + QUERY_BLOCK, : self.means.shape[1]]
             for query, products in zip(queries, _multiply(self.means, queries), strict=True):
-                if distance == "dot":
-                    distances = 1 - products
-                else:
-                    distances = self.squared_norms - 2 * products
-                    distances += np.square(query.astype(np.float64)).sum().astype(np.float32)
+                distances = np.multiply(products, -1 if distance == "dot" else -2, out=products)
+                if distance == "l2":
+                    distances += self.squared_norms
+                distances += 1 if distance == "dot" else float(np.square(query.astype(np.float64)).sum())
                 distances = distances if len(where) == len(distances) else distances[where]
                 yield where[_select_nearest(distances, k, rounding, most)]
 
@@ -182,9 +181,9 @@ def _select_nearest(distances: np.ndarray, k: int, rounding: float, most: int) -
     """Positions of the k least of (n,) distances, and of those that may be as small as the k-th; at most `most`."""
     if len(distances) <= k:
         return np.arange(len(distances))
-    kth = np.partition(distances, k - 1)[k - 1]
-    # both distances may be off, each by rounding * (1 + |d|)
-    near = np.flatnonzero(distances - kth <= 2 * rounding * (1 + np.abs(distances)))
+    kth = float(np.partition(distances, k - 1)[k - 1])
+    # both distances may be off, each by rounding * (1 + |d|): d - kth <= 2 rounding (1 + |d|)
+    near = np.flatnonzero(distances <= kth + 2 * rounding * (1 + abs(kth)) / (1 - 2 * rounding))
     if len(near) > most:
         near = near[np.argpartition(distances[near], most - 1)[:most]]
     return near
