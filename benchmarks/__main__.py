@@ -202,6 +202,64 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
+def startup(rows: int = 10_000, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
+    """Time `prolip search` from the shell and its imports in fresh processes, against the import of torch.
+
+    Example: python -m benchmarks startup --repeats 3
+
+    Args:
+        rows: Rows of the database.
+        repeats: Processes of each; medians are reported.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import startup as bench
+
+    result = bench.run(rows=rows, repeats=repeats)
+    if as_json:
+        print(json.dumps({name: asdict(times) for name, times in result.items()}, indent=2))
+    else:
+        bench.print_result(result)
+
+
+def open_search(
+    scale: float = 1.0, repeats: int = 21, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Time exact queries in an open database against a matrix product in memory.
+
+    Example: python -m benchmarks open-search --scale 0.1
+
+    Args:
+        scale: Number of items as a multiple of 100,000, of 512 dimensions.
+        repeats: Interleaved queries of each way; medians are reported.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import open_search as bench
+
+    result = bench.run(scale=scale, repeats=repeats)
+    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+
+
+def threads(
+    size: str = "miniature", repeats: int = 8, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Choose the threads of training steps, and time each number: alone, and beside a busy process at nice 19.
+
+    Example: python -m benchmarks threads --repeats 4
+
+    Args:
+        size: A model size with a recipe (docs/models.md).
+        repeats: Interleaved runs of each number; means are reported, since stalls count.
+        as_json: Print JSON instead of a table.
+    """
+    from benchmarks import threads as bench
+
+    result = bench.run(size=size, repeats=repeats)
+    if as_json:
+        print(json.dumps({name: asdict(rates) for name, rates in result.items()}, indent=2))
+    else:
+        bench.print_result(result)
+
+
 def fitting(
     model: str = "scenes-tiny",
     images: int = 3000,
@@ -378,6 +436,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "checkpoints": checkpoints,
     "evaluate": evaluate,
     "search": search,
+    "startup": startup,
+    "open-search": open_search,
+    "threads": threads,
     "fitting": fitting,
     "teachers": teachers,
     "traverse": traverse,

@@ -18,7 +18,7 @@ END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
     {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "progress",
-     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "version"},
+     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "threads", "version"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},

@@ -52,7 +52,9 @@ def list_advice(installation: Installation) -> list[str]:
         lines.append(f"core packages are missing: {', '.join(missing_packages)}. Run: make clean test")
     threads, cpus = installation.threads, installation.cpus
     if not installation.accelerators and cpus is not None and threads < cpus:
-        lines.append(f"torch uses {threads} of {cpus} cores. To use all of them, set OMP_NUM_THREADS={cpus}")
+        lines.append(
+            f"torch uses {threads} of {cpus} cores. Without OMP_NUM_THREADS, prolip measures how many are best"
+        )
     if not installation.bf16:
         lines.append("this machine has no fast bfloat16: use float32")
     missing_extras = [name for name, modules in installation.extras.items() if modules]

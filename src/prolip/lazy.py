@@ -1,10 +1,11 @@
-"""Lazy exports of a package (PEP 562): the module of a name is imported when the name is first used."""
+"""Lazy imports: exports of a package whose module is imported on first use (PEP 562), and packages of others."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 
 
 def export_lazily(
@@ -37,3 +38,32 @@ def export_lazily(
         return sorted({*vars(sys.modules[package]), *homes})
 
     return get_attribute, list_names, sorted(homes)
+
+
+def defer_package(name: str) -> None:
+    """Run the `__init__` of another distribution's package when one of its names is first used, not on import.
+
+    For a package whose `__init__` imports far more than the submodules that are used. Submodules are imported as ever,
+    and the package has all its names: only the moment differs.
+
+    Args:
+        name: A top-level package. Nothing is done if it is imported already, or not installed.
+    """
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is None or spec.loader is None or spec.submodule_search_locations is None:
+        return
+    package, loader = module_from_spec(spec), spec.loader
+
+    def get_attribute(attribute: str) -> object:
+        """Run `__init__` once, and get the attribute."""
+        is_probe = attribute.startswith("__") and attribute not in ("__all__", "__version__")
+        if is_probe or "__getattr__" not in vars(
+            package
+        ):  # code that walks sys.modules asks for dunder names
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        del vars(package)["__getattr__"]
+        loader.exec_module(package)
+        return getattr(package, attribute)
+
+    vars(package)["__getattr__"] = get_attribute
+    sys.modules[name] = package

@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import ClassVar
 
+import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import errors
@@ -102,7 +103,7 @@ def test_fetch_requests_the_needed_files(monkeypatch, tmp_path):
             raise errors.EntryNotFoundError.__new__(errors.EntryNotFoundError)
         return str(tmp_path / name)
 
-    monkeypatch.setattr(hub, "hf_hub_download", download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     assert hub.fetch("me/it", "v2") == tmp_path
     assert {revision for _, revision in asked} == {"v2"}
     assert [name for name, _ in asked] == [
@@ -135,8 +136,10 @@ def silent_hub(monkeypatch):
 
 def test_without_an_answer_of_the_hub_nothing_is_retried(cache, silent_hub, monkeypatch):
     calls = []
-    download = hub.hf_hub_download
-    monkeypatch.setattr(hub, "hf_hub_download", lambda *a, **k: calls.append(k) or download(*a, **k))
+    download = huggingface_hub.hf_hub_download
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", lambda *a, **k: calls.append(k) or download(*a, **k)
+    )
     with pytest.raises(OSError, match=r"me/nowhere is not in the cache.*(did not answer|can't be reached)"):
         hub.fetch("me/nowhere")
     assert [call["local_files_only"] for call in calls] == [True]
@@ -191,7 +194,7 @@ def test_hub_errors_become_one_message(raised, message, monkeypatch):
         Exception.__init__(error, "it failed\nwith a long story")
         raise error
 
-    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
     with pytest.raises(OSError, match=message) as caught:
         prolip.load("me/it")
     assert "\n" not in str(caught.value)
@@ -224,7 +227,7 @@ class PretendedHub:
 
 
 def test_push_to_hub_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     assert nano.push_to_hub("me/nano", commit_message="first", license="mit") == "https://hub/me/nano"
     sent = PretendedHub.sent
     assert set(sent) == {"config.json", "model.safetensors", "tokenizer.json", "README.md", "message"}
@@ -236,7 +239,7 @@ def test_push_to_hub_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
 
 
 def test_push_to_hub_of_a_likelihood_model_keeps_its_probabilities(likelihood_nano, monkeypatch, tmp_path):
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     likelihood_nano.push_to_hub("me/ours")
     for name in set(PretendedHub.sent) - {"message"}:
         (tmp_path / name).write_bytes(PretendedHub.sent[name])
@@ -251,7 +254,7 @@ def test_push_to_hub_of_a_likelihood_model_keeps_its_probabilities(likelihood_na
 
 
 def test_push_to_hub_refuses_a_broken_model_before_the_hub_is_asked(nano, monkeypatch):
-    monkeypatch.setattr(hub, "HfApi", None)
+    monkeypatch.setattr(huggingface_hub, "HfApi", None)
     with torch.no_grad():
         nano.logit_scale.fill_(torch.nan)
     with pytest.raises(ValueError, match="logit_scale holds NaN"):
@@ -259,7 +262,7 @@ def test_push_to_hub_refuses_a_broken_model_before_the_hub_is_asked(nano, monkey
 
 
 def test_push_to_hub_passes_revision_and_token(nano, monkeypatch):
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     nano.push_to_hub("me/nano", private=True, revision="v2", token="secret", license="mit")
     assert PretendedHub.seen == {"private": True, "token": "secret", "revision": "v2", "card_of": "v2"}
     assert b"license: mit" in PretendedHub.sent["README.md"]
@@ -273,13 +276,13 @@ def test_push_to_hub_without_a_network_raises(nano, monkeypatch):
         raise NoNetworkError("name or service not known")
 
     monkeypatch.setattr(PretendedHub, "create_repo", fail)
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     with pytest.raises(OSError, match="Upload to me/nano failed: name or service not known"):
         nano.push_to_hub("me/nano")
 
 
 def test_push_to_hub_does_not_overwrite_a_model_card(nano, monkeypatch):
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     monkeypatch.setattr(PretendedHub, "existing", {"README.md"})
     nano.push_to_hub("me/nano")
     assert "README.md" not in PretendedHub.sent
@@ -290,7 +293,7 @@ def test_push_to_hub_without_a_token_raises(nano, monkeypatch):
         raise errors.LocalTokenNotFoundError("no token")
 
     monkeypatch.setattr(PretendedHub, "create_repo", refuse)
-    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", PretendedHub)
     with pytest.raises(
         OSError, match=r"Upload to me/nano failed: no token\. Check that the hub is reachable and the token"
     ):

@@ -28,8 +28,8 @@ from prolip.training.recipes import Recipe
 
 COMMON_KEYS = (
     "out", "seed", "samples", "batch_size", "data.source", "workers", "model.size", "model.pretrained",
-    "model.tokenizer", "model.lora_rank", "optimizer.lr", "optimizer.warmup_steps", "device", "parallel.precision",
-    "parallel.accumulation_steps", "held_out.source", "held_out.reference", "log.display",
+    "model.tokenizer", "model.lora_rank", "optimizer.lr", "optimizer.warmup_steps", "device", "threads",
+    "parallel.precision", "parallel.accumulation_steps", "held_out.source", "held_out.reference", "log.display",
 )  # fmt: skip
 """What most people set: the keys that --help shows."""
 KEY_VALUE = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)

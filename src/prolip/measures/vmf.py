@@ -206,9 +206,8 @@ def _compute_quotient(order: float, eps: float) -> tuple[float, ...]:
 def _bound_slope(polynomial: Polynomial) -> float:
     """Largest |p(t) - p(1)| / (1 - t) for t from 0 to 1, on a grid."""
     at_one = float(sum(polynomial))
-    values = (
-        (t / 64, math.fsum(float(c) * (t / 64) ** i for i, c in enumerate(polynomial))) for t in range(64)
-    )
+    coefficients = [float(c) for c in polynomial]
+    values = ((t / 64, math.fsum(c * (t / 64) ** i for i, c in enumerate(coefficients))) for t in range(64))
     return max(abs(value - at_one) / (1 - t) for t, value in values)
 
 
@@ -246,7 +245,8 @@ def _multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     product = [Fraction(0)] * max(0, len(a) + len(b) - 1) if b else []
     for i, x in enumerate(a):
         for j, y in enumerate(b):
-            product[i + j] += x * y
+            if x and y:  # half of the coefficients are 0: all powers of a polynomial are even, or all are odd
+                product[i + j] += x * y
     return product
 
 

@@ -7,7 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from prolip.model.config import ModelConfig
 from prolip.preprocessing.images import ImageSource, normalize, read_image, resize_and_crop
 from prolip.preprocessing.tokenizer import as_text_list
 from prolip.progress import progress_bar
+from prolip.threads import BatchThreads
 
 Items = TypeVar("Items", bound=Sequence[Any])
 T = TypeVar("T")
@@ -44,6 +46,8 @@ _PIL_LOCK = threading.Lock()
 
 PREFETCH_BATCHES = 2
 """Batches that are decoded while the network works on one."""
+MEASURED = 8
+"""Images or texts of a batch by which the number of threads is chosen."""
 
 
 def as_image_list(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
@@ -95,16 +99,19 @@ def encode_image_batches(
     """
     preprocessing = model.config.image.preprocessing
     pool = ThreadPoolExecutor(threads)
-    try:
+    with ExitStack() as stack:
+        # after an error or Ctrl-C, batches read in advance are dropped
+        stack.callback(pool.shutdown, cancel_futures=True)
+        choice = stack.enter_context(BatchThreads(model.device))
         for items, futures in prefetch(pool, batches, read, prefetch_batches):
             results = [future.result() for future in futures]
             pixels = [image for image in map(get_pixels, results) if image is not None]
             z = None
             if pixels:
-                z = model.encode_image(normalize(torch.stack(pixels).to(model.device), preprocessing))
+                batch = normalize(torch.stack(pixels).to(model.device), preprocessing)
+                choice.start_batch(partial(model.encode_image, batch[:MEASURED]))
+                z = model.encode_image(batch)
             yield items, results, z
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, batches read in advance are dropped
 
 
 @torch.no_grad()
@@ -157,11 +164,13 @@ def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress:
     out = _allocate_result(model, len(texts), batch_size)
     as_text_list(texts)  # before sorting, so that an error has the index in `texts`
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    with _make_progress_bar(len(texts), "texts", batch_size, progress) as advance:
+    progress_of_texts = _make_progress_bar(len(texts), "texts", batch_size, progress)
+    with progress_of_texts as advance, BatchThreads(model.device) as choice:
         for first in range(0, len(texts), batch_size):
             rows = order[first : first + batch_size]
-            ids = model.tokenize([texts[i] for i in rows])
-            _store_rows(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
+            ids = model.tokenize([texts[i] for i in rows]).to(model.device)
+            choice.start_batch(partial(model.encode_text, ids[:MEASURED]))
+            _store_rows(out, torch.tensor(rows), model.encode_text(ids))
             advance(len(rows))
     return out
 

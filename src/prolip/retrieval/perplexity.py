@@ -16,13 +16,13 @@ from prolip.choices import Modality
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.header import has_embeddings
 from prolip.embeddings.schema import column_to_tensor
-from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.match import LogitParameters
 from prolip.measures.perplexity import compute_logits, estimate_entropy, log_perplexity, sum_softmax
 from prolip.retrieval.config import SearchConfig
 from prolip.retrieval.index.database import Database, has_database, open_database
 from prolip.retrieval.index.exact import split_by_query
+from prolip.retrieval.index.resident import iter_mean_traces
 from prolip.retrieval.index.sql import quote_text
 from prolip.retrieval.index.tune import draw_rows, read_rows
 from prolip.retrieval.index.vectors import make_query_vectors
@@ -219,9 +219,8 @@ def _iter_parts(pool: EmbeddingDataset | Database, modality: Modality | None) ->
 
 def _iter_database(database: Database, condition: str | None) -> Iterator[MeanTrace]:
     """The means and traces of the items of a database that pass a condition (None: all), batch by batch."""
-    arrow = import_extra("pyarrow", "search")
-    for batch in database.iter_batches(ITEM_COLUMNS, condition):
-        yield _read_items(arrow.Table.from_batches([batch]), database.header.dim)
+    for _, items in iter_mean_traces(database, condition):
+        yield items
 
 
 def _read_items(rows: Any, dim: int) -> MeanTrace:

@@ -289,10 +289,14 @@ class ParallelConfig:
     """torch.compile of the blocks; needs a C++ compiler."""
     device: str | None = None
     """cpu, cuda or cuda:N. None: CUDA if available, else the CPU."""
+    threads: int | None = None
+    """Threads on the CPU. None: the fastest, measured."""
 
     def __post_init__(self) -> None:
         require_field_types(self)
         require_positive_int(self.accumulation_steps, "accumulation_steps", maximum=2**16)
+        if self.threads is not None:
+            require_positive_int(self.threads, "threads", maximum=4096)
 
 
 @dataclass(frozen=True, kw_only=True)

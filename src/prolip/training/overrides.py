@@ -15,8 +15,8 @@ from prolip.configs import union_members
 from prolip.training.config import Stage, TrainConfig
 
 log = logging.getLogger("prolip.training")
-SHORT_KEYS = {"device": "parallel.device", "workers": "data.workers"}
-"""Keys that every command has, by their short name."""
+SHORT_KEYS = {"device": "parallel.device", "workers": "data.workers", "threads": "parallel.threads"}
+"""Keys of the machine, by their short name."""
 
 
 def apply_overrides(

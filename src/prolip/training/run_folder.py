@@ -38,6 +38,7 @@ LOCK = ".lock"
 RESUME_KEYS = (
     "out", "log", "checkpoint", "held_out", "nonfinite", "data.workers", "data.max_bad_fraction", "parallel.strategy",
     "parallel.accumulation_steps", "parallel.activation_checkpointing", "parallel.compile", "parallel.device",
+    "parallel.threads",
 )  # fmt: skip
 """Keys that may differ when a run is resumed: they don't change what is computed, except for rounding."""
 
@@ -141,6 +142,18 @@ def read_config(folder: Path) -> TrainConfig:
     if missing:
         raise ValueError(f"{folder / CONFIG} is damaged: its config lacks {', '.join(missing)}")
     return TrainConfig.from_dict(run_json["config"])
+
+
+def read_threads(folder: Path) -> int | None:
+    """The number of threads that a run was started with.
+
+    Args:
+        folder: Any path.
+
+    Returns:
+        The number; None if there is no run in the folder, or it ran on a GPU.
+    """
+    return read_config(folder).parallel.threads if is_run(folder) else None
 
 
 def list_addresses(config: TrainConfig) -> list[str]:

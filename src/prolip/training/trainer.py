@@ -19,10 +19,11 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.storage.addresses import redact_secrets
 from prolip.storage.commands import record_commands, require_known_commands
+from prolip.threads import ThreadChoice, choose_threads, list_thread_counts, use_threads
 from prolip.training import checkpointing, run_folder
 from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.checkpointer import Checkpointer
-from prolip.training.config import TrainConfig
+from prolip.training.config import HeldOutConfig, TrainConfig
 from prolip.training.data_checks import require_general_captions
 from prolip.training.data_setup import describe_data, read_held_out_samples
 from prolip.training.display import Display, open_display
@@ -72,6 +73,8 @@ from prolip.training.width_stopping import make_width_stopper
 from prolip.training.word_record import WordRecorder
 
 log = logging.getLogger("prolip.training")
+MIN_MEASURED_STEPS = 50
+"""Steps of the shortest run whose number of threads is measured."""
 
 
 def train(
@@ -146,11 +149,51 @@ def _set_up_and_run(
     # One process per machine opens the data first: shards are indexed once, and the others find the index.
     data = raise_on_any_rank(lambda: _check_data(config) if is_local_rank_zero() else [])
     tokenizer = broadcast_from_rank_zero(lambda: prepare_tokenizer(config, folder, resume))
-    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data, tokenizer))
-    trainer.setup()
-    if resume:
-        trainer.restore()
-    trainer.run(stop, resume_command)
+    notes: list[str] = []
+    with ExitStack() as stack:
+        if device.type == "cpu":
+            choice = _choose_threads(config, folder, data, tokenizer, resume)
+            config = replace(config, parallel=replace(config.parallel, threads=choice.threads))
+            stack.enter_context(use_threads(choice.threads))
+            notes += [choice.describe()] if choice.seconds else []
+        _warn_of_generated_defaults(config)
+        trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data, tokenizer))
+        trainer.setup()
+        if resume:
+            trainer.restore()
+        trainer.run(stop, resume_command, notes)
+
+
+def _choose_threads(
+    config: TrainConfig,
+    folder: Path,
+    data: Sequence[run_folder.DataDescription],
+    tokenizer: Tokenizer | None,
+    resume: bool,
+) -> ThreadChoice:
+    """Choose the number of threads: that of the config, that of the run that is resumed, or by measuring steps.
+
+    The steps are those of a trainer of its own, which is thrown away: the run starts as if nothing had been measured.
+    Several ranks, which would have to agree, and short runs use the present number.
+    """
+    chosen = config.parallel.threads
+    if chosen is None and resume:
+        chosen = broadcast_from_rank_zero(lambda: run_folder.read_threads(folder))
+    if chosen is not None:
+        return ThreadChoice(chosen, {})
+    counts = list_thread_counts()
+    if distributed.world_size() > 1 or config.parallel.compile or config.steps < MIN_MEASURED_STEPS:
+        return ThreadChoice(torch.get_num_threads(), {})
+    if len(counts) == 1:
+        return ThreadChoice(counts[0], {})
+    device = torch.device("cpu")
+    with seeded_rng(config.seed, device):
+        probe = Trainer(replace(config, held_out=HeldOutConfig()), folder, device, data, tokenizer)
+        probe.setup()
+        try:
+            return choose_threads(counts, probe.take_step, config.steps)
+        finally:
+            probe.batches.close()
 
 
 def _check_data(config: TrainConfig) -> list[run_folder.DataDescription]:
@@ -186,7 +229,6 @@ class Trainer:
         self.module = TrainModule(model, [stage.objective for stage in config.stages])
         freeze_parameters(self.module, config.optimizer.frozen)
         _require_model_fits(config, model)
-        _warn_of_generated_defaults(config)
         self._plan = describe_run(config, self.module, data)
         self.batches = BatchStream(config, model)
         held_out = read_held_out_samples(config, model)
@@ -254,7 +296,7 @@ class Trainer:
             log.warning("%s has no checkpoint yet: the run starts from step 0", self.folder)
         return last
 
-    def run(self, stop: StopRequest, resume_command: str) -> None:
+    def run(self, stop: StopRequest, resume_command: str, notes: Sequence[str] = ()) -> None:
         """Train from the current step to the last, or until asked to stop. All ranks call it, after `setup`.
 
         Writes metrics, checkpoints and, at the end, the model folder. If the run was complete before, it only says
@@ -263,6 +305,7 @@ class Trainer:
         Args:
             stop: Becomes true when the process gets a signal to stop; then a checkpoint is saved.
             resume_command: Printed then.
+            notes: Lines that are printed at the start, below the plan.
         """
         state, config, model = self.state, self.config, self.folder / run_folder.MODEL
         if state.step == config.steps and model.exists():
@@ -277,7 +320,7 @@ class Trainer:
             logger = self._make_logger(stack, display)
             self.checkpointer = stack.enter_context(Checkpointer(self.checkpoints, config.checkpoint))
             first_step = state.step
-            for line in self._plan:
+            for line in (*self._plan, *notes):
                 display.print_message(line)
             if self._metrics_at_start and first_step == 0:
                 logger.log_start(self._metrics_at_start)
@@ -341,6 +384,11 @@ class Trainer:
             return batch
 
         return raise_on_any_rank(read_batch)
+
+    def take_step(self) -> None:
+        """Take one step, without checks, logs and checkpoints: for measurements. After `setup`."""
+        self._step(self.batches.next_batch(self.state.step))
+        self.state.step += 1
 
     def _step(self, batch: Batch) -> tuple[StepRecord, StepOutput]:
         """Compute the gradients of the global batch, and take an optimizer step unless a value is not finite.

@@ -1,4 +1,7 @@
-"""Hugging Face hub: download of the files a model needs, model cards, errors of uploads."""
+"""Hugging Face hub: download of the files a model needs, model cards, errors of uploads.
+
+huggingface_hub takes a third of the time of importing torch, and local models don't need it: functions import it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-
-from huggingface_hub import HfApi, constants, get_session, hf_hub_download
-from huggingface_hub import errors as hub
+from typing import TYPE_CHECKING
 
 from prolip.model.config import ImageConfig, ModelConfig
 from prolip.model.frozen_config import FrozenImageConfig, FrozenTextConfig
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.words import WORDS_FILE
 from prolip.weights.formats.files import CONFIG_AND_WEIGHTS, PREPROCESSING_FILES, describe_expected_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
@@ -120,6 +124,8 @@ def find_network_problem() -> str | None:
     Returns:
         The reason, to follow "because"; None if the hub answers.
     """
+    from huggingface_hub import constants, get_session
+
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     reasons: list[str | None] = []
@@ -152,6 +158,8 @@ def open_upload(repo_id: str, token: str | None) -> Iterator[HfApi]:
     Yields:
         The hub's API.
     """
+    from huggingface_hub import HfApi
+
     try:
         yield HfApi(token=token)
     except Exception as error:  # errors of the hub and, without a network, of its HTTP library
@@ -218,6 +226,9 @@ def _download(repo_id: str, name: str, revision: str | None, problem: str | None
 
     Raises OSError with advice if the hub is unreachable, or the repository is missing, private or gated.
     """
+    from huggingface_hub import errors as hub
+    from huggingface_hub import hf_hub_download
+
     try:
         return Path(hf_hub_download(repo_id, name, revision=revision, local_files_only=problem is not None))
     except hub.EntryNotFoundError as error:

@@ -30,6 +30,7 @@ from prolip.embeddings import schema
 from prolip.embeddings.extra_columns import make_unique_column_name
 from prolip.embeddings.header import DatasetHeader
 from prolip.extras import import_extra
+from prolip.lazy import defer_package
 from prolip.retrieval.calibration import Calibration, read_calibration
 from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_version_mismatch
 from prolip.retrieval.index.sql import is_self_contained, join_conditions
@@ -189,19 +190,56 @@ class Database:
         with translate_lance_errors(self.uri):
             return int(self.items.count_rows(where))
 
-    def iter_batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[Any]:
+    @property
+    def version(self) -> int:
+        """The version of the table of items that this object sees."""
+        with translate_lance_errors(self.uri):
+            return int(self.items.version)
+
+    def refreshed(self) -> Database:
+        """This database, or, if anything of it was changed since it was opened, the database as it is now.
+
+        For processes that answer many queries while others may append. Takes about a millisecond if nothing changed.
+
+        Raises:
+            ValueError, FileNotFoundError: As `Database.open`.
+        """
+        with translate_lance_errors(self.uri):
+            seen = {"items": self.items, "settings": self._settings_table}
+            is_current = all(
+                self.connection.open_table(name).version == table.version for name, table in seen.items()
+            )
+        return self if is_current else Database.open(self.uri)
+
+    def iter_batches(
+        self, columns: Sequence[str], where: str | None = None, *, with_row_ids: bool = False
+    ) -> Iterator[Any]:
         """Read some columns of all items, in no particular order.
 
         Args:
             columns: Columns to read.
             where: SQL: only rows that pass; None: all.
+            with_row_ids: Also read `_rowid`, for `take_rows`.
 
         Yields:
             pyarrow record batches.
         """
         with translate_lance_errors(self.uri):
-            query = self.items.search().select(list(columns))
+            query = self.items.search().select(list(columns)).with_row_id(with_row_ids)
             yield from (query if where is None else query.where(where)).to_batches()
+
+    def take_rows(self, row_ids: np.ndarray, columns: Sequence[str]) -> Any:
+        """Read some columns of some items.
+
+        Args:
+            row_ids: int64 (n,), as `iter_batches` read them from this version of the items.
+            columns: Columns to read.
+
+        Returns:
+            A pyarrow table, in no particular order.
+        """
+        with translate_lance_errors(self.uri):
+            return self.items.take_row_ids(row_ids.tolist()).select(list(columns)).to_arrow()
 
     def find_nearest(
         self,
@@ -325,9 +363,14 @@ class Database:
         self.origins[origin] = {"header": header.to_json(), "location": location}
 
     @cached_property
+    def _settings_table(self) -> Any:
+        """The table of settings that this object sees."""
+        return self.connection.open_table("settings")
+
+    @cached_property
     def settings(self) -> IndexSettings:
         """The settings that were stored last; the defaults if there are none."""
-        rows = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
+        rows = self._settings_table.to_arrow()["settings"].to_pylist()
         return IndexSettings.from_json(rows[0], self.uri) if rows else IndexSettings()
 
     @cached_property
@@ -380,7 +423,7 @@ class Database:
         """
         arrow = import_extra("pyarrow", "search")
         row = arrow.table({"settings": [settings.to_json()]})
-        self.connection.open_table("settings").add(row, mode="overwrite")
+        self._settings_table.add(row, mode="overwrite")
         vars(self)["settings"] = settings  # replaces the cached value
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -578,4 +621,6 @@ def _connect(uri: str | Path) -> Any:
     if address.scheme == "s3" and (endpoint := find_s3_endpoint()):
         options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     location = replace(address, account="").url
+    # half of the import of lancedb is a client of remote catalogs, of which it uses only classes of submodules
+    defer_package("lance_namespace_urllib3_client")
     return import_extra("lancedb", "search").connect(location, storage_options=options or None)

@@ -15,12 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.embeddings.schema import column_to_tensor
 from prolip.extras import import_extra
-from prolip.gaussian import Gaussian
+from prolip.gaussian import Gaussian, MeanTrace
 from prolip.measures.match import LogitParameters
 from prolip.measures.nearest import stable_topk
 from prolip.retrieval.index.database import Database, Distance
+from prolip.retrieval.index.resident import (
+    ResidentItems,
+    find_passing,
+    get_resident_items,
+    iter_mean_traces,
+)
 
 QUERY_BLOCK = 64
 """Queries whose logits with a batch of items are computed at a time; they take a dozen intermediate values per pair."""
@@ -54,8 +59,41 @@ def find_nearest_exact(
         rounding: The error of a distance d is at most rounding * (1 + |d|).
 
     Returns:
-        For each query a pyarrow table of at least k items (if there are as many), with `_distance`.
+        For each query a pyarrow table of at least k items (if there are as many), in no particular order.
     """
+    resident = get_resident_items(database, where)
+    if resident is None:
+        return _find_nearest_on_disk(
+            database, vectors, k, columns=columns, distance=distance, where=where, rounding=rounding
+        )
+    passing = find_passing(database, resident, where)
+    found = list(resident.find_nearest(vectors, k, distance, rounding, k + MAX_MARGIN, passing))
+    return _take_items(database, resident, found, columns)
+
+
+def _take_items(
+    database: Database, resident: ResidentItems, found: Sequence[np.ndarray], columns: Sequence[str]
+) -> list[Any]:
+    """Read columns of the resident items at the positions of each query, (n,): a pyarrow table per query."""
+    positions = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+    taken = database.take_rows(resident.row_ids[positions], list(dict.fromkeys(["row", *columns])))
+    taken_rows = taken["row"].to_numpy()
+    order = np.argsort(taken_rows)
+    items = taken.select(list(columns))
+    return [items.take(order[np.searchsorted(taken_rows, resident.rows[of], sorter=order)]) for of in found]
+
+
+def _find_nearest_on_disk(
+    database: Database,
+    vectors: np.ndarray,
+    k: int,
+    *,
+    columns: Sequence[str],
+    distance: Distance,
+    where: str | None,
+    rounding: float,
+) -> list[Any]:
+    """`find_nearest_exact` of a database that is too large for the memory: LanceDB compares, query by query."""
     tables: list[Any] = [None] * len(vectors)
     # unsettled: queries for which more items must be fetched
     unsettled, margin = np.arange(len(vectors)), MARGIN
@@ -86,8 +124,7 @@ def find_best_matches_exact(
 ) -> list[Any]:
     """Find the k items of each query with the largest logits of a match, by comparing all items in float64.
 
-    The logit of a likelihood model is no distance, so that LanceDB can't rank by it. Reads the vectors of all items
-    once, as an exact search by CSD does.
+    The logit of a likelihood model is no distance, so that LanceDB can't rank by it.
 
     Args:
         database: The database.
@@ -101,10 +138,10 @@ def find_best_matches_exact(
         For each query a pyarrow table of k items, and `MARGIN` more, if there are as many. They are not sorted.
     """
     best = torch.empty(len(queries), 0).double(), torch.empty(len(queries), 0, dtype=torch.int64)
-    for batch in database.iter_batches(["row", "vector", "uncertainty"], where):
-        if len(batch):
-            logits = _match_logits(queries, batch, parameters)
-            rows = torch.tensor(batch["row"].to_pylist()).expand(len(queries), -1)
+    for block_rows, items_of_block in iter_mean_traces(database, where):
+        if len(block_rows):
+            logits = _match_logits(queries, items_of_block, parameters)
+            rows = torch.from_numpy(block_rows.copy()).expand(len(queries), -1)
             logits, rows = torch.cat([best[0], logits], 1), torch.cat([best[1], rows], 1)
             logits, positions = stable_topk(logits, k + MARGIN)
             best = logits, rows.gather(1, positions)
@@ -122,11 +159,9 @@ def find_best_matches_exact(
     ]
 
 
-def _match_logits(queries: Gaussian, batch: Any, parameters: LogitParameters) -> Tensor:
-    """Logits of a match of Q queries and the n items of a record batch, float64 (Q, n), as `score_items` has them."""
-    items = import_extra("pyarrow", "search").Table.from_batches([batch])
-    mean = column_to_tensor(items["vector"])[:, : queries.dim].double()
-    traces = torch.from_numpy(items["uncertainty"].to_numpy().astype(np.float64))
+def _match_logits(queries: Gaussian, items: MeanTrace, parameters: LogitParameters) -> Tensor:
+    """Logits of a match of Q queries and n items, float64 (Q, n), as `score_items` has them."""
+    mean, traces = items.mean.double(), items.uncertainty.double()
     blocks = []
     for first in range(0, len(queries), QUERY_BLOCK):
         z = queries[first : first + QUERY_BLOCK].to(torch.float64)
