@@ -36,16 +36,19 @@ test-slow: $(STAMP)  ## what takes longer
 
 test-all: test test-slow  ## every test that this machine can run
 
-bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md and scale.md (needs 8 GiB; with a C++ compiler also torch.compile)
-	@$(BIN)/python -m benchmarks measures $(if $(shell command -v c++),--compiled)
-	@$(BIN)/python -m benchmarks towers
-	@$(BIN)/python -m benchmarks data
-	@$(BIN)/python -m benchmarks train
-	@$(BIN)/python -m benchmarks checkpoints
-	@$(BIN)/python -m benchmarks evaluate --repeats 5
-	@$(BIN)/python -m benchmarks search
-	@$(BIN)/python -m benchmarks traverse
-	@$(BIN)/python -m benchmarks scale --photos 512 --repeats 5
+# A benchmark's records replace its earlier ones in RECORDS; AGAINST may be the same file.
+BENCH_FILES = --json $(or $(RECORDS),runs/bench.json) $(if $(AGAINST),--against $(AGAINST))
+bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md and scale.md (needs 8 GiB; with a C++ compiler also torch.compile); RECORDS=FILE, AGAINST=FILE of an earlier run
+	@mkdir -p runs
+	@$(BIN)/python -m benchmarks measures $(if $(shell command -v c++),--compiled) $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks towers $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks data $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks train $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks checkpoints $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks evaluate --repeats 5 $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks search $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks traverse $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks scale --photos 512 --repeats 5 $(BENCH_FILES)
 
 fuzz: $(STAMP)  ## damaged inputs of every kind, COUNT of each (100): anything but a clear error is a finding
 	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing --count $(or $(COUNT),100) --seed $(or $(SEED),0)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from tyro.conf import arg
+from typing import Literal
 
 from benchmarks.cluster import ClusterSpec
+from benchmarks.records import RecordConfig, measure
 from prolip import cli
 from prolip.cli.parser import run_one_of
 
 
 def measures(
-    as_json: Annotated[bool, arg(name="json")] = False,
+    records: RecordConfig,
     scale: float = 1.0,
     repeats: int = 5,
     compiled: bool = False,
@@ -27,23 +24,23 @@ def measures(
     Example: python -m benchmarks measures --scale 0.25
 
     Args:
-        as_json: Print JSON instead of a table.
         scale: Problem sizes as a multiple of those in docs/performance.md.
         repeats: Interleaved runs of each implementation; medians are reported.
         compiled: Also compare with torch.compile of the definition (needs a C++ compiler).
     """
     from benchmarks import measures as bench
 
-    results = bench.run(scale=scale, repeats=repeats, compiled=compiled)
-    _print_json_or_tables(results, bench.print_result, as_json)
+    measure(
+        "measures", records, bench.run, bench.print_result, scale=scale, repeats=repeats, compiled=compiled
+    )
 
 
 def towers(
+    records: RecordConfig,
     size: str = "ViT-B-16-768",
     batch: int = 8,
     repeats: int = 7,
     train: bool = True,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time the towers as a fraction of the machine's matrix-multiply rate, and the overhead of [UNC].
 
@@ -54,15 +51,19 @@ def towers(
         batch: Images and texts per batch.
         repeats: Interleaved runs of each workload; ratios are of the fastest, because noise only slows.
         train: Also time a training step (forward, PPCL, backward, AdamW).
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import towers as bench
 
-    result = bench.run(size=size, batch=batch, repeats=repeats, train=train)
-    _print_json_or_tables(result, bench.print_result, as_json)
+    measure(
+        "towers", records, bench.run, bench.print_result, size=size, batch=batch, repeats=repeats, train=train
+    )
 
 
-def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
+def data(
+    records: RecordConfig,
+    photos: int = 24,
+    repeats: int = 5,
+) -> None:
     """Time decoding and augmentation on one core against a plain Pillow loop, tar indexing, and scene rendering.
 
     Example: python -m benchmarks data --photos 8
@@ -70,19 +71,17 @@ def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="
     Args:
         photos: JPEGs of each size.
         repeats: Interleaved runs of each workload; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import data as bench
 
-    result = bench.run(photos=photos, repeats=repeats)
-    _print_json_or_tables(result, bench.print_result, as_json)
+    measure("data", records, bench.run, bench.print_result, photos=photos, repeats=repeats)
 
 
 def storage(
+    records: RecordConfig,
     mebibytes: int = 64,
     repeats: int = 5,
     s3: str | None = None,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time streams of a shard from disk, HTTP on this machine and S3 against commands and other libraries.
 
@@ -92,19 +91,17 @@ def storage(
         mebibytes: Size of the shard.
         repeats: Interleaved runs of each method; medians are reported.
         s3: Folder on an S3 server (s3://bucket/folder, with AWS_ENDPOINT_URL); the shard is written there and removed.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import storage as bench
 
-    result = bench.run(mebibytes=mebibytes, repeats=repeats, s3=s3)
-    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+    measure("storage", records, bench.run, bench.print_result, mebibytes=mebibytes, repeats=repeats, s3=s3)
 
 
 def cache(
+    records: RecordConfig,
     images: int = 20_000,
     model: str = "scenes-tiny",
     repeats: int = 5,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time writing and reading the embedding cache against safetensors files with JSON, after embedding scenes.
 
@@ -114,19 +111,17 @@ def cache(
         images: Number of scenes.
         model: Model that embeds them.
         repeats: Interleaved runs of each method; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import embedding_cache as bench
 
-    result = bench.run(images=images, model=model, repeats=repeats)
-    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+    measure("cache", records, bench.run, bench.print_result, images=images, model=model, repeats=repeats)
 
 
 def train(
+    records: RecordConfig,
     sizes: tuple[str, ...] = ("miniature", "ViT-B-16-768"),
     batch: int | None = None,
     repeats: int = 5,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time a training step and its phases on the CPU against a straightforward implementation of the same step.
 
@@ -137,20 +132,18 @@ def train(
             random pixels and captions.
         batch: Samples per step. None: the recipe's own, or 16 on random data.
         repeats: Interleaved runs of each workload; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import train as bench
 
-    result = bench.run(sizes=sizes, batch=batch, repeats=repeats)
-    _print_json_or_tables(result, bench.print_result, as_json)
+    measure("train", records, bench.run, bench.print_result, sizes=sizes, batch=batch, repeats=repeats)
 
 
 def checkpoints(
+    records: RecordConfig,
     size: str = "small",
     batch: int = 4,
     repeats: int = 15,
     folder: Path | None = None,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time how long saving a checkpoint stops training, in the background and blocking, against a plain copy.
 
@@ -161,16 +154,25 @@ def checkpoints(
         batch: Samples per step.
         repeats: Interleaved runs of each workload; medians are reported.
         folder: Folder on the disk to write to. None: the system's temporary folder.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import checkpoints as bench
 
-    result = bench.run(size=size, batch=batch, repeats=repeats, folder=folder)
-    _print_json_or_tables(result, bench.print_result, as_json)
+    measure(
+        "checkpoints",
+        records,
+        bench.run,
+        bench.print_result,
+        size=size,
+        batch=batch,
+        repeats=repeats,
+        folder=folder,
+    )
 
 
 def evaluate(
-    scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    scale: float = 1.0,
+    repeats: int = 3,
 ) -> None:
     """Time batched BPRW and traversal against one class or image at a time.
 
@@ -179,15 +181,17 @@ def evaluate(
     Args:
         scale: Problem sizes as a multiple of those in docs/performance.md.
         repeats: Interleaved runs of each implementation; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import evaluate as bench
 
-    results = bench.run(scale=scale, repeats=repeats)
-    _print_json_or_tables(results, bench.print_result, as_json)
+    measure("evaluate", records, bench.run, bench.print_result, scale=scale, repeats=repeats)
 
 
-def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
+def search(
+    records: RecordConfig,
+    scale: float = 1.0,
+    repeats: int = 5,
+) -> None:
     """Time CSD search against L2 search on the means in one database: exact, and approximate with recall.
 
     Example: python -m benchmarks search --scale 0.1
@@ -195,14 +199,17 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     Args:
         scale: Number of items as a multiple of 100,000, of 512 dimensions.
         repeats: Interleaved runs of each query; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import search as bench
 
-    _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    measure("search", records, bench.run, bench.print_result, scale=scale, repeats=repeats)
 
 
-def startup(rows: int = 10_000, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
+def startup(
+    records: RecordConfig,
+    rows: int = 10_000,
+    repeats: int = 5,
+) -> None:
     """Time `prolip search` from the shell and its imports in fresh processes, against the import of torch.
 
     Example: python -m benchmarks startup --repeats 3
@@ -210,19 +217,16 @@ def startup(rows: int = 10_000, repeats: int = 5, as_json: Annotated[bool, arg(n
     Args:
         rows: Rows of the database.
         repeats: Processes of each; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import startup as bench
 
-    result = bench.run(rows=rows, repeats=repeats)
-    if as_json:
-        print(json.dumps({name: asdict(times) for name, times in result.items()}, indent=2))
-    else:
-        bench.print_result(result)
+    measure("startup", records, bench.run, bench.print_result, rows=rows, repeats=repeats)
 
 
 def open_search(
-    scale: float = 1.0, repeats: int = 21, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    scale: float = 1.0,
+    repeats: int = 21,
 ) -> None:
     """Time exact queries in an open database against a matrix product in memory.
 
@@ -231,16 +235,16 @@ def open_search(
     Args:
         scale: Number of items as a multiple of 100,000, of 512 dimensions.
         repeats: Interleaved queries of each way; medians are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import open_search as bench
 
-    result = bench.run(scale=scale, repeats=repeats)
-    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+    measure("open-search", records, bench.run, bench.print_result, scale=scale, repeats=repeats)
 
 
 def threads(
-    size: str = "miniature", repeats: int = 8, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    size: str = "miniature",
+    repeats: int = 8,
 ) -> None:
     """Choose the threads of training steps, and time each number: alone, and beside a busy process at nice 19.
 
@@ -249,22 +253,17 @@ def threads(
     Args:
         size: A model size with a recipe (docs/models.md).
         repeats: Interleaved runs of each number; means are reported, since stalls count.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import threads as bench
 
-    result = bench.run(size=size, repeats=repeats)
-    if as_json:
-        print(json.dumps({name: asdict(rates) for name, rates in result.items()}, indent=2))
-    else:
-        bench.print_result(result)
+    measure("threads", records, bench.run, bench.print_result, size=size, repeats=repeats)
 
 
 def fitting(
+    records: RecordConfig,
     model: str = "scenes-tiny",
     images: int = 3000,
     captions: int = 400,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Compare counts of fitting images on scenes with the number of images that a caption is true of; and bounds.
 
@@ -274,20 +273,18 @@ def fitting(
         model: Model that embeds the scenes.
         images: Scenes in the database.
         captions: Distinct captions of other scenes.
-        as_json: Print JSON instead of tables.
     """
     from benchmarks import fitting as bench
 
-    result = bench.run(model=model, images=images, captions=captions)
-    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+    measure("fitting", records, bench.run, bench.print_result, model=model, images=images, captions=captions)
 
 
 def teachers(
+    records: RecordConfig,
     model: str,
     train: str,
     test: str,
     seed: int = 0,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Compare teachers of the widths of a finished model: the pool, loss prediction, Laplace on the last projection.
 
@@ -299,16 +296,18 @@ def teachers(
         train: Pairs that teach.
         test: Other pairs; of scenes the ambiguity is known.
         seed: Seed of the regressions.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import teachers as bench
 
-    result = bench.run(model=model, train=train, test=test, seed=seed)
-    _print_json_or_tables(asdict(result) if as_json else result, bench.print_result, as_json)
+    measure(
+        "teachers", records, bench.run, bench.print_result, model=model, train=train, test=test, seed=seed
+    )
 
 
 def traverse(
-    scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    scale: float = 1.0,
+    repeats: int = 3,
 ) -> None:
     """Time traversal over captions on disk (exact and by candidates) against captions in memory, and compare the roots.
 
@@ -317,15 +316,16 @@ def traverse(
     Args:
         scale: Number of captions as a multiple of 200,000 (64 dimensions) and 100,000 (512 dimensions).
         repeats: Interleaved runs of each method; medians are reported.
-        as_json: Print JSON instead of tables.
     """
     from benchmarks import traverse as bench
 
-    _print_json_or_tables(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    measure("traverse", records, bench.run, bench.print_result, scale=scale, repeats=repeats)
 
 
 def doubts(
-    model: str = "scenes-tiny", images: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    model: str = "scenes-tiny",
+    images: int = 1000,
 ) -> None:
     """Count the searches that sound sure and are wrong, for captions of scenes and for queries about other things.
 
@@ -334,15 +334,16 @@ def doubts(
     Args:
         model: Model that embeds the scenes.
         images: Images that are searched.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import doubts as bench
 
-    _print_json_or_tables(bench.run(model=model, num_images=images), bench.print_result, as_json)
+    measure("doubts", records, bench.run, bench.print_result, model=model, num_images=images)
 
 
 def traverse_anchors(
-    model: str = "scenes-tiny", scenes: int = 1000, as_json: Annotated[bool, arg(name="json")] = False
+    records: RecordConfig,
+    model: str = "scenes-tiny",
+    scenes: int = 1000,
 ) -> None:
     """Compare roots of traversals on scenes: how often a path rises in generality, stays true, and ends general.
 
@@ -351,20 +352,19 @@ def traverse_anchors(
     Args:
         model: Model that embeds the scenes.
         scenes: Scenes on which thresholds are chosen, and as many others that are reported.
-        as_json: Print JSON instead of a table.
     """
     from benchmarks import traverse_anchors as bench
 
-    _print_json_or_tables(bench.run(model=model, num_scenes=scenes), bench.print_result, as_json)
+    measure("traverse-anchors", records, bench.run, bench.print_result, model=model, num_scenes=scenes)
 
 
 def scale(
+    records: RecordConfig,
     machines: ClusterSpec,
     size: str = "ViT-B-16-768",
     photos: int = 256,
     repeats: int = 3,
     pool: float = 1.4e9,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time each stage of embedding, filtering and indexing per pair, and estimate the hours of a pool on a cluster.
 
@@ -375,15 +375,24 @@ def scale(
         photos: Number of pairs that each stage processes.
         repeats: Interleaved runs of each stage; medians are reported.
         pool: Number of pairs of the pool.
-        as_json: Print JSON instead of tables.
     """
     from benchmarks import scale as bench
 
-    result = bench.run(size=size, photos=photos, repeats=repeats, pool=pool, machines=machines)
-    _print_json_or_tables(result, bench.print_result, as_json)
+    measure(
+        "scale",
+        records,
+        bench.run,
+        bench.print_result,
+        size=size,
+        photos=photos,
+        repeats=repeats,
+        pool=pool,
+        machines=machines,
+    )
 
 
 def onnx(
+    records: RecordConfig,
     parts: tuple[Literal["ids", "accuracy", "speed"], ...] = ("ids", "accuracy", "speed"),
     model: str = "scenes-tiny",
     captions: tuple[str, ...] = (),
@@ -391,7 +400,6 @@ def onnx(
     limit: int = 500,
     size: str = "ViT-B-16-768",
     repeats: int = 5,
-    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Compare the exported tokenizer.json with the model's, and int8 graphs with float32 graphs.
 
@@ -405,24 +413,31 @@ def onnx(
         limit: Captions of each data, and samples for the accuracy.
         size: Model size of the speed.
         repeats: Interleaved runs of each implementation.
-        as_json: Print JSON instead of tables.
     """
     from benchmarks import onnx_export as bench
 
     if "ids" in parts:
-        _print_json_or_tables(bench.compare_ids(model, captions, limit), bench.print_ids, as_json)
+        measure(
+            "onnx ids",
+            records,
+            bench.compare_ids,
+            bench.print_ids,
+            model=model,
+            captions=captions,
+            limit=limit,
+        )
     if "accuracy" in parts:
-        _print_json_or_tables(bench.measure_accuracy(model, pairs, limit), bench.print_accuracy, as_json)
+        measure(
+            "onnx accuracy",
+            records,
+            bench.measure_accuracy,
+            bench.print_accuracy,
+            model=model,
+            data=pairs,
+            limit=limit,
+        )
     if "speed" in parts:
-        _print_json_or_tables(bench.measure_speed(size, repeats=repeats), bench.print_speed, as_json)
-
-
-def _print_json_or_tables(result: Any, print_result: Callable[[Any], None], as_json: bool) -> None:
-    """Print a result as JSON, or by `print_result` as tables."""
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        print_result(result)
+        measure("onnx speed", records, bench.measure_speed, bench.print_speed, size=size, repeats=repeats)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

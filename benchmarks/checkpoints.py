@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.records import record_runs
 from benchmarks.train import PackageStep, make_setup
 from prolip.checks import require_positive_int
 from prolip.console import make_table, print_tables
@@ -57,6 +58,7 @@ def run(
         for turn in range(repeats):
             rounds.append(bench.measure_round(backwards=turn % 2 == 1))
             advance(1)
+    record_runs("checkpoint", {name: [times[name] for times in rounds] for name in WORKS})
     tensors = bench.get_tensors()
     return {
         "threads": torch.get_num_threads(),

@@ -74,7 +74,9 @@ def run(*, images: int = 20_000, model: str = "scenes-tiny", repeats: int = 5) -
     require_positive_int(images, "images")
     require_positive_int(repeats, "repeats")
     parts: list[EncodedPart] = []
-    seconds = time_interleaved({"embed": lambda: parts.extend(_embed_scenes(model, images))}, 1)["embed"][0]
+    seconds = time_interleaved(
+        {"embed": lambda: parts.extend(_embed_scenes(model, images))}, 1, group="scenes"
+    )["embed"][0]
     dim = parts[0].gaussians[0].dim
     with tempfile.TemporaryDirectory() as folder:
         cache = EmbeddingCache(folder=Path(folder) / "parquet")

@@ -135,7 +135,7 @@ def _compare_bprw(
 
     iterations = int(run_ours().iterations.float().mean())
     numbers = compare_implementations(
-        lambda: class_by_class_bprw(z[:NUM_TIMED], images, noise, iterations), run_ours, repeats
+        lambda: class_by_class_bprw(z[:NUM_TIMED], images, noise, iterations), run_ours, repeats, "BPRW"
     )
     return {
         "name": "BPRW without labels: nearest images, draws, EM, pooling",
@@ -166,6 +166,7 @@ def _compare_few_shot(
         lambda: class_by_class_reweighing(z[:NUM_TIMED], observed[:NUM_TIMED], noise, settings, iterations),
         run_ours,
         repeats,
+        f"BPRW with {shots} images per class",
     )
     return {
         "name": f"BPRW with {shots} images per class: draws, EM, pooling",
@@ -216,6 +217,7 @@ def _compare_traversal(num_images: int, num_captions: int, dims: int, repeats: i
         lambda: image_by_image_traversal(images[:NUM_TIMED], texts, null),
         lambda: traverse(images, texts, null),
         repeats,
+        "traversal",
     )
     return {
         "name": "traversal to the inclusion root, 50 steps",

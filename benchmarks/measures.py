@@ -192,14 +192,20 @@ def _compare_ppcl(
         logits = images.mean.detach() @ texts.mean.detach().mT
         _ = logits @ texts.mean.detach(), logits.mT @ images.mean.detach()
 
+    size = f"{batch} x {dims}"
     numbers = compare_implementations(
-        lambda: compute_gradients(reference), lambda: compute_gradients(ppcl), repeats
+        lambda: compute_gradients(reference),
+        lambda: compute_gradients(ppcl),
+        repeats,
+        f"PPCL, {size}, {description}",
     )
-    products = compare_implementations(multiply, lambda: compute_gradients(ppcl), repeats)
+    products = compare_implementations(
+        multiply, lambda: compute_gradients(ppcl), repeats, f"PPCL, {size}, its products"
+    )
     numbers["fraction_of_product_rate"] = products["times_faster"]
     return {
         "name": "PPCL, forward and backward",
-        "size": f"{batch} x {dims}",
+        "size": size,
         "reference": description,
         **numbers,
     }
@@ -219,8 +225,11 @@ def _compare_pairs(
     a = random_gaussians(rows, dims, generator=generator, log_var=-10.0)
     b = random_gaussians(columns, dims, generator=generator, log_var=-8.0)
     ours = getattr(public, name)
-    numbers = compare_implementations(lambda: reference(a, b), lambda: ours(a, b), repeats)
-    return {"name": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
+    size = f"{rows} x {columns} x {dims}"
+    numbers = compare_implementations(
+        lambda: reference(a, b), lambda: ours(a, b), repeats, f"{name}, {size}, {description}"
+    )
+    return {"name": name, "size": size, "reference": description, **numbers}
 
 
 def _compare_em(
@@ -242,6 +251,7 @@ def _compare_em(
         lambda: class_by_class_em(points[:num_timed], components[:num_timed], 2.0, iterations),
         lambda: fit_mixing_weights(points, components, alpha=2.0),
         min(repeats, 3),
+        "EM",
     )
     numbers["reference_seconds"] *= num_classes / num_timed
     numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]

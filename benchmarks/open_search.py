@@ -85,5 +85,6 @@ def _time_searches(
         f"search_gaussians, where {FILTER}": lambda: search_gaussians(database, query, filtered),
         "on the disk (LanceDB)": lambda: database.find_nearest(vectors, K, columns=["row"]),
     }
-    time_interleaved(workloads, 1)
+    for search in workloads.values():  # warm up
+        search()
     return time_interleaved(workloads, repeats)

@@ -146,9 +146,9 @@ def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[
         for name, storage_format in STORAGE_FORMATS.items()
     }
     workloads: dict[str, Callable[[], Any]] = {
+        "product": partial(torch.matmul, *[torch.randn(PRODUCT, PRODUCT)] * 2),
         "read": partial(_read_all, shards),
         "decode": partial(_decode_all, samples),
-        "product": partial(torch.matmul, *[torch.randn(PRODUCT, PRODUCT)] * 2),
         "encode": partial(_encode, model, BATCH_SIZE),
     }
     for name, stored in parts.items():

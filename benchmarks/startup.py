@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.records import record_runs
 from prolip.checks import require_positive_int
 from prolip.console import make_table, print_tables
 from prolip.retrieval.index.build import index
@@ -59,6 +60,12 @@ def run(*, rows: int = ROWS, repeats: int = 5) -> dict[str, ProcessTimes]:
         for _ in range(repeats):
             for name, arguments in commands.items():
                 times[name].append(_time_process(arguments))
+    for group, values in zip(
+        ("elapsed", "CPU"),
+        ({name: [run[i] for run in runs] for name, runs in times.items()} for i in range(2)),
+        strict=True,
+    ):
+        record_runs(group, values)
     medians = {
         name: [statistics.median(values) for values in zip(*runs, strict=True)]
         for name, runs in times.items()

@@ -149,7 +149,7 @@ def _time_methods(places: dict[str, Methods], num_samples: int, repeats: int) ->
     works = {
         f"{place}/{method}": lambda open_file=open_file: _read(open_file, num_samples)
         for place, methods in places.items()
-        for method, open_file in methods.items()
+        for method, open_file in reversed(methods.items())  # records are relative to the first: not to ours
     }
     for work in works.values():
         work()

@@ -59,7 +59,7 @@ def run(*, size: str = "miniature", repeats: int = 8) -> dict[str, ThreadRates]:
         with _busy_process(is_busy):
             chosen = choose_threads(counts, step).threads
             times = time_interleaved(
-                {str(count): partial(_run_steps, step, count) for count in counts}, repeats
+                {str(count): partial(_run_steps, step, count) for count in counts}, repeats, group=condition
             )
         rates = {count: STEPS / statistics.mean(times[str(count)]) for count in counts}
         results[condition] = ThreadRates(

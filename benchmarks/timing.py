@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.records import record_runs
 from prolip.checks import require_positive_int
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -17,7 +18,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def compare_implementations(
-    reference: Callable[[], Any], ours: Callable[[], Any], repeats: int
+    reference: Callable[[], Any], ours: Callable[[], Any], repeats: int, group: str = ""
 ) -> dict[str, Any]:
     """Compare the time and memory of two implementations.
 
@@ -27,6 +28,7 @@ def compare_implementations(
         reference: The straightforward implementation.
         ours: The implementation of the package.
         repeats: Timed runs of each.
+        group: What is compared, for the records.
 
     Returns:
         reference_seconds, ours_seconds (medians), reference_mebibytes, ours_mebibytes (peaks; None where unknown),
@@ -36,7 +38,7 @@ def compare_implementations(
     result: dict[str, Any] = {
         f"{name}_mebibytes": measure_peak_memory(run) for name, run in implementations.items()
     }
-    seconds = time_interleaved(implementations, repeats)
+    seconds = time_interleaved(implementations, repeats, group=group)
     result |= {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
     result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
     if result["ours_mebibytes"] is not None:
@@ -46,14 +48,18 @@ def compare_implementations(
 
 
 def time_interleaved(
-    workloads: Mapping[str, Callable[[], Any]], repeats: int, advance: Callable[[int], None] = lambda _: None
+    workloads: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    advance: Callable[[int], None] = lambda _: None,
+    group: str = "",
 ) -> dict[str, list[float]]:
-    """Time functions in turn, so that all see the same noise of the machine.
+    """Time functions in turn, so that all see the same noise of the machine, and keep the runs for the records.
 
     Args:
-        workloads: Functions by name; each is called once per round.
+        workloads: Functions by name; each is called once per round. Records hold ratios to the first.
         repeats: Rounds. Every second round has the reverse order, so that no function always follows a heavy one.
         advance: Called with 1 after each run, for a progress bar.
+        group: What is timed, for the records.
 
     Returns:
         Seconds of each run, by name.
@@ -66,6 +72,7 @@ def time_interleaved(
             workloads[name]()
             seconds[name].append(time.perf_counter() - start)
             advance(1)
+    record_runs(group, seconds)
     return seconds
 
 

@@ -72,7 +72,7 @@ def run(
     rounds = ROUNDS * repeats
     with progress_bar("measuring", len(workloads) * repeats + len(two_images) * rounds, "runs") as advance:
         seconds = time_interleaved(workloads, repeats, advance)
-        seconds_of_two = time_interleaved(two_images, rounds, advance)
+        seconds_of_two = time_interleaved(two_images, rounds, advance, "two images")
     fastest = {name: min(times) for name, times in seconds.items()}
     rate = 2 * PRODUCT**3 / fastest["product"]
     rows = {

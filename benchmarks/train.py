@@ -119,7 +119,7 @@ def _measure_size(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     workloads["product"]()  # warm up
     ours.seconds = dict.fromkeys(PHASES, 0.0)  # of the timed steps only
     with progress_bar(f"measuring {size}", len(workloads) * repeats, "runs") as advance:
-        seconds = timing.time_interleaved(workloads, repeats, advance)
+        seconds = timing.time_interleaved(workloads, repeats, advance, size)
     median = {name: statistics.median(times) / steps_per_run.get(name, 1) for name, times in seconds.items()}
     fastest = min(seconds["ours"]) / steps_per_run["ours"]
     product_rate = 2 * PRODUCT**3 / min(seconds["product"])

@@ -183,8 +183,12 @@ def _time_methods(
 ) -> dict[str, float]:
     """Median seconds of a traversal of all images, by method: texts in memory, and each search."""
     workloads: dict[str, Callable[[], Traversals]] = {"memory": partial(traverse, images, texts, null)}
+    group = f"{len(images)} images, {len(texts)} captions"
     workloads |= {name: partial(traverse, images, search, null) for name, search in searches.items()}
-    return {name: statistics.median(times) for name, times in time_interleaved(workloads, repeats).items()}
+    return {
+        name: statistics.median(times)
+        for name, times in time_interleaved(workloads, repeats, group=group).items()
+    }
 
 
 def _embed_scenes(folder: Path, count: int) -> tuple[EmbeddingDataset, Gaussian]:

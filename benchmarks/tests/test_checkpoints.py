@@ -1,11 +1,8 @@
 """What is timed as a save is a checkpoint of the step, and the plain copy holds the same tensors."""
 
-import json
-
 import torch
 
 from benchmarks import checkpoints
-from benchmarks.__main__ import main
 from benchmarks.train import PackageStep, make_setup
 from prolip.training import checkpointing
 
@@ -30,13 +27,12 @@ def test_both_saves_and_the_copy_hold_the_tensors_of_the_step_they_were_made_at(
     assert all(map(torch.equal, bench._copies.values(), wanted.values()))
 
 
-def test_checkpoints_command_prints_a_table_or_json(capsys):
-    words = ["checkpoints", "--size", "nano", "--repeats", "1"]
-    main([*words, "--json"])
-    result = json.loads(capsys.readouterr().out)
+def test_checkpoints_command(capsys, run_benchmark):
+    run = run_benchmark("checkpoints", "--size", "nano", "--repeats", "1")
+    result = run["result"]
+    assert [record["name"] for record in run["records"]] == list(checkpoints.WORKS)
     assert result["tensors"] > 50
     assert all(result[name] > 0 for name in checkpoints.WORKS)
-    main(words)
     output = capsys.readouterr().out
     assert "blocking save" in output
     assert "times the copy" in output

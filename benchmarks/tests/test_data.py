@@ -1,12 +1,9 @@
 """The references compute what the package computes, and the command runs."""
 
-import json
-
 import pytest
 import torch
 
 from benchmarks import data
-from benchmarks.__main__ import main
 
 
 @pytest.mark.parametrize("size", [(300, 260), (260, 520)])
@@ -34,15 +31,13 @@ def test_make_photo_has_photographic_detail():
     assert data.make_photo(512, 384, 0) == file
 
 
-def test_data_command(capsys, monkeypatch):
+def test_data_command(capsys, monkeypatch, run_benchmark):
     monkeypatch.setattr(data, "PHOTO_SIZES", {"64 x 48": (64, 48)})
     monkeypatch.setattr(data, "SAMPLES", 20)
     monkeypatch.setattr(data, "SCENES", 3)
     threads = torch.get_num_threads()
-    main(["data", "--photos", "2", "--repeats", "1", "--json"])
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = run_benchmark("data", "--photos", "2", "--repeats", "1")["result"]["rows"]
     assert set(rows) >= {"training, JPEG 64 x 48", "evaluation, JPEG 64 x 48", "files in a tar, indexed"}
     assert all(row["ours_seconds"] > 0 for row in rows.values())
     assert torch.get_num_threads() == threads
-    main(["data", "--photos", "1", "--repeats", "1"])
     assert "times faster" in capsys.readouterr().out

@@ -1,17 +1,13 @@
 """The benchmark of the embedding cache: both ways give the same parts, and the command runs."""
 
-import json
-
 import torch
 
 from benchmarks import embedding_cache
-from benchmarks.__main__ import main
 from prolip.embeddings.cache import EmbeddingCache
 
 
-def test_cache_command(capsys):
-    main(["cache", "--images", "30", "--repeats", "1", "--json"])
-    result = json.loads(capsys.readouterr().out)
+def test_cache_command(run_benchmark):
+    result = run_benchmark("cache", "--images", "30", "--repeats", "1")["result"]
     assert (result["images"], result["dim"], result["repeats"]) == (30, 64, 1)
     for method in ("reference", "ours"):
         assert all(result[method][name] > 0 for name in ("write_seconds", "read_seconds", "megabytes"))

@@ -18,7 +18,7 @@ def watched(monkeypatch):
     """Records what the benchmark times; each reference takes 2 s, ours 0.5 s."""
     works = []
 
-    def compare(reference, ours, repeats):
+    def compare(reference, ours, repeats, group):
         works.append((reference, ours, repeats))
         return {
             "reference_seconds": 2.0,

@@ -33,14 +33,14 @@ def test_compare_queries_takes_median_of_ratios(monkeypatch):
     seconds = iter([{"l2": [1.0], "csd": [2.0]}, {"l2": [4.0], "csd": [2.0]}, {"l2": [1.0], "csd": [1.1]}])
     asked = []
 
-    def time_interleaved(workloads, repeats):
+    def time_interleaved(workloads, repeats, group):
         asked.append({name: work.args[1] for name, work in workloads.items()})
         return next(seconds)
 
     monkeypatch.setattr(search, "time_interleaved", time_interleaved)
     monkeypatch.setattr(search, "_compute_recall", lambda *a: 0.9)
     mean = np.eye(3, dtype=np.float32)
-    row = search._compare_queries(None, mean, np.ones(3), mean, None, 1)
+    row = search._compare_queries(None, mean, np.ones(3), mean, None, 1, "exact")
     assert row == {"l2_seconds": 1.0, "csd_seconds": 2.0, "ratio": 1.1, "recall": 0.9}
     assert asked == [{"l2": "mean", "csd": "vector"}] * 3
 

@@ -1,18 +1,14 @@
 """The benchmark of storage reads the whole shard in every way, and the command runs."""
 
-import json
-
 import pytest
 
 from benchmarks import storage
-from benchmarks.__main__ import main
 
 
-def test_storage_command(capsys, monkeypatch):
+def test_storage_command(capsys, monkeypatch, run_benchmark):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    main(["storage", "--mebibytes", "1", "--repeats", "1", "--json"])
-    result = json.loads(capsys.readouterr().out)
+    result = run_benchmark("storage", "--mebibytes", "1", "--repeats", "1")["result"]
     assert result["megabytes"] == pytest.approx(1.0, rel=0.1)
     rates = {(rate["place"], rate["method"]): rate for rate in result["rates"]}
     assert {"disk", "HTTP"} == {place for place, _ in rates}

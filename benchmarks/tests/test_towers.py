@@ -1,6 +1,5 @@
 """The operation counts against torch's own counter, and the command on the smallest size."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -47,9 +46,8 @@ def test_image_flops_of_mlp_stem(nano, generator):
     assert count_flops(lambda: model.encode_image(torch.zeros(1, 3, 32, 32))) == towers.image_flops(image, 32)
 
 
-def test_towers_command(capsys):
-    main(["towers", "--size", "nano", "--batch", "2", "--repeats", "2", "--json"])
-    result = json.loads(capsys.readouterr().out)
+def test_towers_command(capsys, run_benchmark):
+    result = run_benchmark("towers", "--size", "nano", "--batch", "2", "--repeats", "2")["result"]
     assert result["gigaflop_per_second"] > 0
     assert set(result["overhead"]) == {"image, [UNC]", "image, multi-head"}
     assert result["overhead"]["image, [UNC]"]["operations"] > 0

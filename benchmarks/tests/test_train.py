@@ -1,6 +1,5 @@
 """The timed step is the trainer's, the straightforward one has the same loss, and torch counts the same operations."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -188,11 +187,11 @@ def test_package_step_times_every_phase():
 
 
 @pytest.mark.slow
-def test_train_command(capsys, monkeypatch):
+def test_train_command(capsys, monkeypatch, run_benchmark):
     monkeypatch.setattr(train, "PRODUCT", 64)
     monkeypatch.setattr(train, "MIN_SECONDS", 1e-9)
-    main(["train", "--sizes", "nano", "--batch", "4", "--repeats", "1", "--json"])
-    work = json.loads(capsys.readouterr().out)["works"]["nano"]
+    run = run_benchmark("train", "--sizes", "nano", "--batch", "4", "--repeats", "1")
+    work = run["result"]["works"]["nano"]
     assert work["batch"] == 4
     assert work["times_faster"] == pytest.approx(work["plain_seconds"] / work["seconds"])
     assert work["samples_per_second"] == pytest.approx(4 / work["seconds"])
