@@ -32,7 +32,7 @@ class RecordConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class TimingRecord:
     """Timed runs of one implementation.
 
     Attributes:
@@ -63,8 +63,8 @@ class Record:
 class Change:
     """A record whose ratios lie apart from those of an earlier run."""
 
-    before: Record
-    now: Record
+    before: TimingRecord
+    now: TimingRecord
 
     @property
     def factor(self) -> float:
@@ -101,7 +101,7 @@ def record_runs(group: str, seconds: Mapping[str, Sequence[float]]) -> None:
 
 
 @contextmanager
-def collected_runs() -> Iterator[Callable[[], list[Record]]]:
+def collected_runs() -> Iterator[Callable[[], list[TimingRecord]]]:
     """Collect what `record_runs` gets during the block; yields a function that makes the records."""
     runs: dict[tuple[str, str], _Runs] = {}
     token = _collected.set(runs)
@@ -137,13 +137,13 @@ def measure(
     records = make_records()
     if earlier is not None:
         before = earlier.get(key, {"records": []})["records"]
-        print_changes([Record(**record) for record in before], records)
+        print_changes([TimingRecord(**record) for record in before], records)
     if config.json is not None:
         content = {"environment": describe_environment().to_dict(), "records": records, "result": result}
         _write_run(config.json, key, _to_json(content))
 
 
-def find_changes(before: Iterable[Record], now: Iterable[Record]) -> list[Change]:
+def find_changes(before: Iterable[TimingRecord], now: Iterable[TimingRecord]) -> list[Change]:
     """Find the records of two runs whose ratios lie apart: the noise of one doesn't touch that of the other.
 
     Args:
@@ -159,7 +159,7 @@ def find_changes(before: Iterable[Record], now: Iterable[Record]) -> list[Change
     return sorted(apart, key=lambda change: -change.factor)
 
 
-def print_changes(before: list[Record], now: list[Record]) -> None:
+def print_changes(before: list[TimingRecord], now: list[TimingRecord]) -> None:
     """Print what became slower or faster by more than the noise of both runs.
 
     Args:
@@ -179,16 +179,16 @@ def print_changes(before: list[Record], now: list[Record]) -> None:
     print_tables([table])
 
 
-def _format(record: Record) -> str:
+def _format(record: TimingRecord) -> str:
     return f"{record.ratio:.3g} ({record.low:.3g} to {record.high:.3g})"
 
 
-def _make_record(group: str, name: str, runs: _Runs) -> Record:
+def _make_record(group: str, name: str, runs: _Runs) -> TimingRecord:
     ratios = runs.seconds
     if runs.reference is not None:
         ratios = [one / other for one, other in zip(runs.seconds, runs.reference, strict=True)]
     low, high = (_quantile(ratios, level) for level in NOISE)
-    return Record(
+    return TimingRecord(
         group=group, name=name, runs=len(ratios), seconds=statistics.median(runs.seconds),
         ratio=statistics.median(ratios), low=low, high=high,
     )  # fmt: skip

@@ -6,14 +6,14 @@ import math
 import pytest
 
 from benchmarks import records
-from benchmarks.records import Record, RecordConfig, collected_runs, find_changes, measure
+from benchmarks.records import RecordConfig, TimingRecord, collected_runs, find_changes, measure
 from benchmarks.timing import time_interleaved
 
 TIMES = {"reference": [1.0, 2.0, 1.0], "ours": [2.0, 2.0, 4.0]}
 
 
 def make_record(low, ratio, high, name="ours"):
-    return Record(group="", name=name, runs=5, seconds=ratio, ratio=ratio, low=low, high=high)
+    return TimingRecord(group="", name=name, runs=5, seconds=ratio, ratio=ratio, low=low, high=high)
 
 
 def run(times=TIMES, repeats=3, scale=1.0):
