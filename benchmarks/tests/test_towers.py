@@ -53,6 +53,7 @@ def test_towers_command(capsys, run_benchmark):
     assert result["overhead"]["image, [UNC]"]["operations"] > 0
     assert all(row["fraction_of_rate"] > 0 for row in result["works"].values())
     assert "training step" in result["works"]
+    capsys.readouterr()
     main(["towers", "--size", "nano", "--batch", "2", "--repeats", "1", "--no-train"])
     printed = capsys.readouterr().out
     assert "nano, batch 2" in printed
