@@ -24,6 +24,12 @@ def test_a_likelihood_is_ranked_by_match_and_all_others_by_csd():
     assert {LogitParameters(3.0, bias).default_rank_by for bias in (-1.0, None)} == {"csd"}
 
 
+def test_points_are_compared_as_matches_are_but_by_csd_for_a_likelihood():
+    means_only = LogitParameters(3.0, -1.0, reads_variances=False)
+    others = (LogitParameters(3.0, -1.0), LogitParameters(3.0, -1.0, 2.0))
+    assert [one.nearest_metric for one in (means_only, *others)] == ["cosine", "csd", "csd"]
+
+
 def test_logits_without_gamma_are_those_of_csd(pair):
     unit = [Gaussian(torch.nn.functional.normalize(z.mean, dim=-1), z.log_var) for z in pair]
     expected = 3.0 * (1 - 0.5 * public.csd_matrix(*unit)) - 1.0

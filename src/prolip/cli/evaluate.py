@@ -164,7 +164,7 @@ def hierarcaps(
     from prolip.data.sources.hierarcaps import read_hierarcaps
     from prolip.evaluation.hierarcaps import evaluate_hierarcaps
 
-    folder = options.make_folder(data, None if config.rank_by == "csd" else config.rank_by)
+    folder = options.make_folder(data, config.rank_by)
     chains = read_hierarcaps(data, images)
     result = evaluate_hierarcaps(options.make_embedder(), chains, config)
 

@@ -155,9 +155,10 @@ class UncertaintyConfig(ControlsConfig):
 class HierarCapsConfig(ControlsConfig):
     """Chains of captions from general to specific: see `prolip.evaluation.hierarcaps`."""
 
-    rank_by: SimilarityMetric = "csd"
-    """Nearest by CSD, or by the cosine of the means (as the release does here). There is no match: the points of a
-    traversal lie between embeddings, and are neither images nor texts."""
+    rank_by: SimilarityMetric | None = None
+    """Nearest by CSD, or by the cosine of the means (as the release does here). None: cosine for a model whose matches
+    read means only, else csd. There is no match: the points of a traversal lie between embeddings, and are neither
+    images nor texts."""
     form: Form = "exact"
     """Form of the log inclusion that finds roots: exact, or as published."""
     steps: int = 50

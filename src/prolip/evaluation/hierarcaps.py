@@ -8,7 +8,7 @@ the paper's traversal from an image to a root, and the data set's own protocol (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
 import torch
@@ -143,6 +143,8 @@ def evaluate_hierarcaps(
         The result.
     """
     config = config or HierarCapsConfig()
+    rank_by = config.rank_by or embedder.logit_parameters.nearest_metric
+    config = replace(config, rank_by=rank_by)
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
     encoded = embedder.embed_images(ImageList(data.path, data.images)) if data.images else None
@@ -163,7 +165,7 @@ def evaluate_hierarcaps(
         num_captions=len(data.captions),
         num_images=len(data.images),
         num_missing=len(data.missing),
-        rank_by=config.rank_by,
+        rank_by=rank_by,
         form=config.form,
         uncertainty=evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
         traversal=traversal,
@@ -252,6 +254,7 @@ def evaluate_traversal(
         One for each kind of root and each query that it is found for; for a deterministic model the null root only.
     """
     config = config or HierarCapsConfig()
+    rank_by = config.rank_by or "csd"
     probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (images, captions))
     settings: list[tuple[Root, RootOf]] = [("null", "image")]
     if probabilistic:
@@ -259,7 +262,7 @@ def evaluate_traversal(
     if not bool(torch.isfinite(null.log_var).all()):  # "" as a point contains nothing
         settings = [setting for setting in settings if not setting[0].startswith("general-containment")]
     levels = scores.get_caption_levels(chains, len(captions))
-    start = find_nearest(images, captions, 1, metric=config.rank_by)[1][:, 0]
+    start = find_nearest(images, captions, 1, metric=rank_by)[1][:, 0]
     queries: dict[RootOf, Gaussian] = {"image": images, "caption": captions[start]}
     # "inclusion" and "inclusion+null" look for the same caption: find it once
     roots: dict[tuple[str, RootOf], Tensor] = {}
@@ -269,9 +272,9 @@ def evaluate_traversal(
         if key not in roots:
             roots[key] = find_roots(queries[root_of], captions, root, config.form, null)
         traversals = traverse_to_roots(
-            captions, null, start, roots[key], root=root, rank_by=config.rank_by, steps=config.steps
+            captions, null, start, roots[key], root=root, rank_by=rank_by, steps=config.steps
         )
-        at_root = find_captions_at_roots(traversals, captions, config.rank_by)
+        at_root = find_captions_at_roots(traversals, captions, rank_by)
         rows.append(
             RootTraversal(
                 root=root,

@@ -44,6 +44,14 @@ class LogitParameters(NamedTuple):
             return None
         return "csd" if self.reads_variances else "cosine"
 
+    @property
+    def nearest_metric(self) -> SimilarityMetric:
+        """How the item nearest to a point is found, which needn't be an embedding: cosine or CSD.
+
+        Cosine where the logit reads no variances, else CSD, also for a likelihood model.
+        """
+        return self.similarity_metric or "csd"
+
     def logits(self, images: HasMeanAndTrace, texts: HasMeanAndTrace) -> Tensor:
         """Logits of image i and text i.
 

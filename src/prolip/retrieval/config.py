@@ -109,8 +109,9 @@ class TraverseConfig:
     models with uncertainty, null for models without."""
     root_of: RootOf = "image"
     """Root of the image, or of the caption nearest to it."""
-    rank_by: SimilarityMetric = "csd"
-    """Nearest by CSD, or by the cosine of the means."""
+    rank_by: SimilarityMetric | None = None
+    """Nearest by CSD, or by the cosine of the means. None: cosine for a model whose matches read means only, else
+    csd."""
     steps: int = 50
     """Points on the path."""
     device: str | None = None

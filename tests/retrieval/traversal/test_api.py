@@ -89,6 +89,16 @@ def test_traverse_images_passes_options(nano, images, monkeypatch):
     assert path.steps[0].similarity == pytest.approx(float(z.mean[0] @ first.mean[0]), abs=1e-5)
 
 
+@pytest.mark.parametrize(("reads_variances", "expected"), [(True, "csd"), (False, "cosine")])
+def test_traverse_images_ranks_by_what_matches_read(nano, images, monkeypatch, reads_variances, expected):
+    parameters = nano.logit_parameters._replace(reads_variances=reads_variances)
+    monkeypatch.setattr(type(nano), "logit_parameters", parameters)
+    by_default = traverse_images(nano, images, CAPTIONS)
+    assert by_default == traverse_images(nano, images, CAPTIONS, rank_by=expected)
+    other = {"csd": "cosine", "cosine": "csd"}[expected]
+    assert by_default != traverse_images(nano, images, CAPTIONS, rank_by=other)
+
+
 def test_caption_path_note():
     rising = CaptionPath(
         (CaptionStep("a cat", 0.1, 0.5), CaptionStep("an animal", 0.2, 0.4)), None, "null", 0.05

@@ -142,15 +142,16 @@ def traverse_images(
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
     root_kind: Root = config.root or _choose_root(model, null)
+    rank_by = config.rank_by or model.logit_parameters.nearest_metric
     if isinstance(search, ExactSearch | CandidateSearch) and search.match is None:
         # a softmax has no match probability: then CSD decides, whose order PPCL's probability has
         has_probability = model.logit_bias is not None
         search = replace(search, match=model.match_probability_matrix if has_probability else None)
     in_table = traverse(
-        z, search, null, root=root_kind, root_of=config.root_of, rank_by=config.rank_by, steps=config.steps
+        z, search, null, root=root_kind, root_of=config.root_of, rank_by=rank_by, steps=config.steps
     )
     traversals, rows = _read_captions(in_table, search.table)
-    paths = [_make_path(row, traversals, z, rows, config.rank_by, root_kind) for row in range(len(z))]
+    paths = [_make_path(row, traversals, z, rows, rank_by, root_kind) for row in range(len(z))]
     if not root_kind.startswith("general-"):
         return paths
     z_captions, score = rows.to_gaussian(), get_truth_score(root_kind, getattr(search, "match", None))
