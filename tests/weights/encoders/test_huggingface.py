@@ -91,6 +91,36 @@ def test_names_of_transformers_models_may_have_a_prefix(bert):
     assert prefixed.config.digest == open_text_encoder(bert, load).config.digest
 
 
+@pytest.mark.slow
+def test_the_mean_over_tokens_is_the_embedding_of_sentence_transformers(bert, tmp_path):
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    network = modules.Transformer(str(bert))
+    pooled = modules.Pooling(network.get_embedding_dimension())
+    sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(modules=[network, pooled])
+    sentences.save(str(tmp_path / "sentences"))
+    encoder = open_text_encoder(tmp_path / "sentences", load)
+    features = encoder.encode(encoder.tokenizer(CAPTIONS))
+    expected = torch.from_numpy(sentences.encode(CAPTIONS))
+    torch.testing.assert_close(features[:, : expected.shape[1]], expected)
+
+
+@pytest.mark.parametrize("prefix", ["", "transformers:"])
+def test_the_first_module_of_sentence_transformers_may_be_a_subfolder(bert, tmp_path, prefix):
+    shutil.copytree(bert, tmp_path / "0_Transformer")
+    listing = [{"idx": 0, "path": "0_Transformer"}, {"idx": 1, "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(listing))
+    encoder = open_text_encoder(f"{prefix}{tmp_path}", load)
+    assert encoder.config.name == f"{prefix}{tmp_path / '0_Transformer'}"
+    assert encoder.config.digest == open_text_encoder(bert, load).config.digest
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "[1]", '[{"idx": 0}]'])
+def test_a_list_of_modules_without_one_is_refused(tmp_path, content):
+    (tmp_path / "modules.json").write_text(content)
+    with pytest.raises(ValueError, match=r"modules\.json names no module"):
+        open_text_encoder(tmp_path, load)
+
+
 def test_digest_changes_with_weights_preprocessing_and_tokenizer(bert, vit, tmp_path):
     def digest(write, open_encoder, name, edit=None, **options):
         folder = write(tmp_path / name, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from prolip.weights.formats.preprocessing import approximate_transformers
 MAX_CONTEXT = 256
 """Token ids per text: captions are short, and attention is quadratic."""
 WEIGHTS = "*.safetensors"
+MODULES_FILE = "modules.json"
+"""Of sentence-transformers: the modules of a model, in order."""
 
 
 def open_image_folder(folder: Path, *, name: str = "", license: str = "") -> ImageEncoder:
@@ -86,6 +89,25 @@ def open_text_folder(folder: Path, *, name: str = "", license: str = "") -> Text
     dim = network(tokenizer(["a"])).shape[1]
     config = EncoderConfig(name=name or str(folder), digest=digest, dim=dim, license=license)
     return TextEncoder(config, tokenizer, network, _list_files(folder))
+
+
+def find_first_module(folder: Path) -> Path:
+    """Find the network of a folder of sentence-transformers, which may be in a subfolder such as 0_Transformer.
+
+    Args:
+        folder: Any path.
+
+    Returns:
+        The subfolder of the first module that modules.json names; the path itself if it has none.
+    """
+    listing = folder / MODULES_FILE
+    if (folder / "config.json").is_file() or not listing.is_file():
+        return folder
+    try:
+        subfolder = json.loads(listing.read_text(encoding="utf-8"))[0]["path"]
+        return folder / str(subfolder)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{listing} names no module of sentence-transformers: {error}") from None
 
 
 def find_folder(name: str) -> Path:

@@ -96,7 +96,7 @@ def _open_towers(
 def _make_absolute(name: str) -> str:
     """A name whose path, if it is one of this machine, is absolute: a model names its encoders in any folder."""
     prefix = TRANSFORMERS_PREFIX if name.startswith(TRANSFORMERS_PREFIX) else ""
-    path = Path(name.removeprefix(prefix)).expanduser()
+    path = huggingface.find_first_module(Path(name.removeprefix(prefix)).expanduser())
     return prefix + str(path.absolute()) if path.exists() or path.suffix.lower() == ".onnx" else name
 
 
