@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	  { rm -rf $(VENV); echo "no virtual environment: install Python's venv module (Debian: apt install python3-venv)"; exit 1; }
 	@echo "Installing prolip into $(VENV), once ..."
-	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[report,data,search,ray,onnx,photos,lora,integrations,logging,test]'
+	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[report,data,search,ray,app,onnx,photos,lora,integrations,logging,test,test-more,docs]'
 	@touch $@
 
 demo: $(STAMP)  ## train something small, look at it: runs/demo
