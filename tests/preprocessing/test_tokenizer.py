@@ -298,6 +298,15 @@ def test_from_file_errors_name_the_file(tmp_path):
         Tokenizer.from_file(path, clip().config)
 
 
+def test_from_file_rejects_an_id_that_would_take_minutes_to_copy(tmp_path):
+    path = clip().save(tmp_path / "tokenizer.json")
+    huge = json.loads(path.read_text())
+    huge["model"]["vocab"]["of</w>"] = 2**31
+    path.write_text(json.dumps(huge))
+    with pytest.raises(ValueError, match=r"tokenizer\.json: .* 2,147,483,648; the largest"):
+        Tokenizer.from_file(path, clip().config)
+
+
 # What people look at
 
 

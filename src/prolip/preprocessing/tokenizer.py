@@ -68,6 +68,9 @@ class TokenizerConfig:
 MAX_CHARACTERS, MAX_CHARACTERS_PER_TOKEN = 100_000, 64
 """Of a text at most MAX_CHARACTERS are read, or MAX_CHARACTERS_PER_TOKEN times the context length if that is more."""
 
+MAX_ID = 2**24
+"""Largest id of a token: `tokenizers` counts up to it, one by one, when it writes a tokenizer."""
+
 
 class Tokenizer:
     """Turns texts into ids (B, T), int64: a `tokenizers.Tokenizer` (the backend) with cleaning, padding, truncation.
@@ -337,7 +340,12 @@ def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
 
 
 def _copy_backend(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Copy a tokenizer by way of JSON; ValueError if it has a component that can't be written as JSON."""
+    """Copy a tokenizer by way of JSON; ValueError if an id is above MAX_ID, or a component can't be written as JSON."""
+    largest = max(backend.get_vocab().values(), default=0)
+    if largest > MAX_ID:
+        raise ValueError(
+            f"the tokenizer has a token with the id {largest:,}; the largest id allowed is {MAX_ID:,}"
+        )
     try:
         return tokenizers.Tokenizer.from_str(backend.to_str())
     except Exception as error:  # two tokens with one id, or a component written in Python
