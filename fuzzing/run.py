@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-import resource
-import sys
 import tempfile
 import time
 import traceback
@@ -19,6 +17,7 @@ from typing import Any
 
 from fuzzing.mutate import mutate
 from fuzzing.target import FuzzTarget
+from prolip.process_memory import get_peak_resident_memory
 
 MAX_SECONDS = 10.0
 """Longest time that an input may take."""
@@ -184,10 +183,10 @@ def _work(parent: Connection, current: Path, name: str, first: int, count: int, 
             rng = random.Random(f"{seed}:{name}:{number}")
             content = mutate(rng.choice(inputs), rng)
             current.write_bytes(content)
-            before, start = _get_peak_memory(), time.perf_counter()
+            before, start = get_peak_resident_memory(), time.perf_counter()
             kind, problem, details = _try_input(read, content)
             seconds = time.perf_counter() - start
-            if _get_peak_memory() - before > MAX_BYTES:
+            if get_peak_resident_memory() - before > MAX_BYTES:
                 kind, problem = "finding", f"takes more than {MAX_BYTES / 1024**3:g} GB"
             parent.send(FuzzReport(number, kind, problem, details, seconds))
 
@@ -210,12 +209,6 @@ def _try_input(read: Any, content: bytes) -> tuple[str, str, str]:
     except BaseException as error:  # a panic of a Rust library is no Exception
         return "finding", f"{type(error).__name__}: {str(error)[:200]}", traceback.format_exc()
     return "used", "", ""
-
-
-def _get_peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def summarize(outcomes: dict[str, FuzzOutcome]) -> Counter[str]:

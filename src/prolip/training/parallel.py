@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +22,7 @@ from prolip import distributed
 from prolip.data.order import derive_seed
 from prolip.model.prolip import ProLIP
 from prolip.model.transformer import Block
+from prolip.process_memory import get_peak_resident_memory
 from prolip.training.config import ParallelConfig
 from prolip.training.step import MicroBatch, TowerOutputs, Towers, TrainModule
 
@@ -212,9 +212,4 @@ def get_peak_memory(device: torch.device) -> float:
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
-    import resource
-    import sys
-
-    # ru_maxrss is in bytes on macOS, in KiB on Linux
-    peak: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)
+    return get_peak_resident_memory() / 2**30
