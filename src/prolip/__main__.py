@@ -39,7 +39,9 @@ def run() -> None:
             raise
         _stop()
     finally:
-        if _interrupted:  # a second Ctrl-C, while the process ends, ends it at once instead of showing a traceback
+        if (
+            _interrupted
+        ):  # a second Ctrl-C, while the process ends, ends it at once instead of showing a traceback
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

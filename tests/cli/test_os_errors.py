@@ -80,3 +80,12 @@ def test_a_folder_without_permission(tmp_path, capsys):
     with pytest.raises(PermissionError) as caught:
         atomic_write(tmp_path / "locked" / "a", lambda path: path.write_text(""))
     assert describe_error(caught.value).startswith(f"{tmp_path / 'locked' / 'a'}: permission denied")
+
+
+def test_a_name_that_is_not_utf8_says_what_to_set(capsys):
+    with pytest.raises(UnicodeEncodeError) as caught:
+        ("x" * 1000 + "runs/\udcc3\udcbc" + "y" * 1000).encode()
+    printed = report(capsys, caught.value)
+    assert "runs/" in printed
+    assert len(printed) < 300, "a whole file may have been encoded"
+    assert "PYTHONUTF8=1" in printed

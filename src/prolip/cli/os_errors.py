@@ -41,6 +41,12 @@ def describe_error(error: Exception) -> str:
     Returns:
         One or more sentences.
     """
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        around = error.object[max(0, error.start - 30) : error.end + 30]
+        return (
+            f"{around!r} is not UTF-8. If it is a name that shows well elsewhere, Python reads names in another "
+            "encoding: set PYTHONUTF8=1. Otherwise rename it"
+        )
     if not isinstance(error, OSError) or error.errno is None:
         return _remove_numbers(str(error))
     name = UNKNOWN_FILE if error.filename is None else os.fsdecode(error.filename)
