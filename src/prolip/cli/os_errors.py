@@ -1,4 +1,4 @@
-"""Sentences for errors of the operating system: what happened to which file, and what to do."""
+"""Sentences for errors of the operating system: what happened to which file, and what to do; also of its memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import errno
 import os
 import re
 
+NO_MEMORY = re.compile(
+    r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc|failed to map segment",
+    re.IGNORECASE,
+)
+"""What the errors of torch, of other C++ libraries and of the loader of libraries say when memory runs out."""
 UNKNOWN_FILE = "the file that was being read or written"
 FREE_SPACE = "no space is left on its disk. Free some, or choose another disk, and run the command again."
 DENIED = "permission denied. Check who owns it and its permissions (ls -ld), or choose another path."
@@ -56,6 +61,28 @@ def describe_error(error: Exception) -> str:
     if sentence is None:
         return _remove_numbers(str(error))
     return f"{name}: {sentence}"
+
+
+def describe_lack_of_memory(error: BaseException) -> str | None:
+    """What to do after an error, if it, or one of which it is a consequence, says that memory ran out.
+
+    Args:
+        error: Any error.
+
+    Returns:
+        Two sentences with the first line of the error; None if it has another reason.
+    """
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, MemoryError) or NO_MEMORY.search(str(reason)):
+            lines = str(reason).strip().splitlines()
+            detail = f" ({lines[0][:200]})" if lines else ""
+            return (
+                f"there is not enough memory{detail}. Use smaller batches (--batch-size), fewer workers or less data, or "
+                "raise the limit (ulimit -v, the container's); what was saved is kept"
+            )
+        reason = reason.__cause__ or reason.__context__
+    return None
 
 
 def _remove_numbers(message: str) -> str:
