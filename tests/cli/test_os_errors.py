@@ -111,13 +111,9 @@ def test_a_lack_of_memory_is_a_sentence(capsys, error):
 
 
 def test_a_lack_of_memory_is_found_behind_another_error(capsys):
-    try:
-        try:
-            raise MemoryError
-        except MemoryError as cause:
-            raise RuntimeError("the worker failed") from cause
-    except RuntimeError as error:
-        assert "not enough memory" in report(capsys, error)
+    error = RuntimeError("the worker failed")
+    error.__cause__ = MemoryError()
+    assert "not enough memory" in report(capsys, error)
 
 
 def test_other_runtime_errors_are_raised():

@@ -78,8 +78,8 @@ def describe_lack_of_memory(error: BaseException) -> str | None:
             lines = str(reason).strip().splitlines()
             detail = f" ({lines[0][:200]})" if lines else ""
             return (
-                f"there is not enough memory{detail}. Use smaller batches (--batch-size), fewer workers or less data, or "
-                "raise the limit (ulimit -v, the container's); what was saved is kept"
+                f"there is not enough memory{detail}. Use smaller batches (--batch-size), fewer workers or less data, "
+                "or raise the limit (ulimit -v, the container's); what was saved is kept"
             )
         reason = reason.__cause__ or reason.__context__
     return None
