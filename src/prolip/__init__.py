@@ -1,8 +1,8 @@
 """Image and text embeddings that know what they don't know. The public names, resolved when first used."""
 
-from typing import TYPE_CHECKING
-
 from prolip.version import __version__ as __version__
+
+TYPE_CHECKING = False  # type checkers take it for True; typing takes a while to import
 
 if TYPE_CHECKING:
     from prolip.adaptation.adapt import adapt as adapt

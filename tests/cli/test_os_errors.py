@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 from safetensors import SafetensorError
@@ -80,3 +82,61 @@ def test_a_folder_without_permission(tmp_path, capsys):
     with pytest.raises(PermissionError) as caught:
         atomic_write(tmp_path / "locked" / "a", lambda path: path.write_text(""))
     assert describe_error(caught.value).startswith(f"{tmp_path / 'locked' / 'a'}: permission denied")
+
+
+def test_a_name_that_is_not_utf8_says_what_to_set(capsys):
+    with pytest.raises(UnicodeEncodeError) as caught:
+        ("x" * 1000 + "runs/\udcc3\udcbc" + "y" * 1000).encode()
+    printed = report(capsys, caught.value)
+    assert "runs/" in printed
+    assert len(printed) < 300, "a whole file may have been encoded"
+    assert "PYTHONUTF8=1" in printed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 8 GiB for an array"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 100663296 bytes."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nMore lines"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_a_lack_of_memory_is_a_sentence(capsys, error):
+    printed = report(capsys, error)
+    assert printed.startswith("prolip: there is not enough memory")
+    assert printed.count("\n") == 1
+    assert str(error).partition("\n")[0] in printed
+
+
+def test_a_lack_of_memory_is_found_behind_another_error(capsys):
+    error = RuntimeError("the worker failed")
+    error.__cause__ = MemoryError()
+    assert "not enough memory" in report(capsys, error)
+
+
+def test_other_runtime_errors_are_raised():
+    with pytest.raises(RuntimeError, match="a bug"), reported_errors("prolip"):
+        raise RuntimeError("a bug")
+
+
+LIMITED = """
+import resource, sys
+import prolip.training.trainer, torch._dynamo  # libraries are loaded before the limit: theirs may abort
+from prolip.cli import main
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, resource.RLIM_INFINITY))
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux, to know its own memory")
+def test_a_limit_of_memory_ends_training_with_a_sentence(tmp_path):
+    training = "train nano --batch-size 8192 --samples 8192 --data.workers 0 --log.display none --out run"
+    command = [sys.executable, "-c", LIMITED, *training.split()]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.splitlines()[-1].startswith("prolip: there is not enough memory")
+    assert "Traceback" not in result.stderr

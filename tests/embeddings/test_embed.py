@@ -15,10 +15,11 @@ import torch
 from PIL import Image
 
 from prolip.data.open import open_data
+from prolip.data.sample import SampleError
 from prolip.data.sample_errors import TooManyBadSamplesError
 from prolip.embeddings import worker
 from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
-from prolip.embeddings.embed import embed
+from prolip.embeddings.embed import _report_errors, embed
 from prolip.embeddings.schema import read_gaussians, read_mean_traces
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
@@ -100,6 +101,16 @@ def test_bad_image_is_a_row_of_errors_csv(nano, tmp_path):
         (row,) = csv.DictReader(file)
     assert (row["part"], row["index"], row["reason"]) == ("1", "4", "unreadable image")
     assert "00000.tar: 000004" in row["location"]
+
+
+def test_errors_csv_holds_no_formulas(nano, tmp_path, monkeypatch):
+    stored = run(nano, write_shards(tmp_path / "s", [2]), tmp_path / "out")
+    error = SampleError("unreadable image", "=cmd|x", "@SUM(1)")
+    monkeypatch.setattr(EmbeddingDataset, "iter_errors", lambda self: iter([(0, 1, error)]))
+    _report_errors(stored)
+    with open(tmp_path / "out" / "errors.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["location"], row["detail"]) == ("'=cmd|x", "'@SUM(1)")
 
 
 def test_too_many_bad_samples_end_the_run(nano, tmp_path):
@@ -328,7 +339,7 @@ def test_image_extension_is_not_made_a_path(nano, tmp_path, monkeypatch):
 KILLED = """
 import sys, time
 from prolip.embeddings import worker
-from prolip.embeddings.embed import embed
+from prolip.embeddings.embed import _report_errors, embed
 write = worker.write_part
 def slow(folder, number, rows):
     write(folder, number, rows)

@@ -51,6 +51,11 @@ def test_header_write_and_read(tmp_path):
             HEADER.to_json().replace(f'"parts": {HEADER.parts}', '"parts": "1"'),
             "parts must be a whole number",
         ),
+        (
+            HEADER.to_json().replace(f'"parts": {HEADER.parts}', '"parts": -1'),
+            "parts must be at least 0, not -1",
+        ),
+        (HEADER.to_json().replace('"dim": 8', '"dim": 0'), "dim must be at least 1, not 0"),
         ("[" * 100_000, "not JSON"),
     ],
 )

@@ -1,6 +1,9 @@
 """The laws of storage, for local folders, file://, memory:// and s3:// on this machine: complete files by name."""
 
+import os
 import pickle
+import subprocess
+import sys
 from uuid import uuid4
 
 import pytest
@@ -147,3 +150,14 @@ def test_a_store_that_pyarrow_does_not_support_is_an_error(monkeypatch):
 def test_open_storage_rejects_names_that_are_not_utf8(tmp_path):
     with pytest.raises(ValueError, match="must be valid UTF-8"):
         open_storage(str(tmp_path) + "/\udcff")
+
+
+def test_open_storage_says_how_a_path_is_read_as_utf8(tmp_path):
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = "import sys; from prolip.storage.folders import open_storage; open_storage(sys.argv[1])"
+    command = [sys.executable, "-c", code, f"{tmp_path}/\u00fcbung \u2603"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "names as ascii: set PYTHONUTF8=1" in result.stderr
+    del environment["PYTHONUTF8"], environment["PYTHONCOERCECLOCALE"]  # Python takes C for C.UTF-8
+    assert subprocess.run(command, env=environment).returncode == 0

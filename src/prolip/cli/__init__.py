@@ -23,7 +23,7 @@ from prolip.cli.calibrate import calibrate
 from prolip.cli.demo import demo, doctor
 from prolip.cli.embed import embed
 from prolip.cli.filter import filter_
-from prolip.cli.os_errors import describe_error
+from prolip.cli.os_errors import describe_error, describe_lack_of_memory
 from prolip.cli.parser import HELP_WORDS, Commands, run_one_of
 from prolip.cli.search import index, search
 from prolip.cli.train import train as run_training
@@ -154,6 +154,12 @@ def reported_errors(prog: str) -> Iterator[None]:
 
         lines = map(escape_controls, redact_passwords(describe_error(error)).split("\n"))
         print(f"{prog}:", "\n".join(lines), file=sys.stderr)
+        raise SystemExit(2) from None
+    except (MemoryError, RuntimeError, ImportError) as error:
+        message = describe_lack_of_memory(error)
+        if message is None or os.environ.get("PROLIP_DEBUG"):
+            raise
+        print(f"{prog}: {message}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prog}: stopped", file=sys.stderr)

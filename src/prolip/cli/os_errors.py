@@ -1,4 +1,4 @@
-"""Sentences for errors of the operating system: what happened to which file, and what to do."""
+"""Sentences for errors of the operating system: what happened to which file, and what to do; also of its memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import errno
 import os
 import re
 
+NO_MEMORY = re.compile(
+    r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc|failed to map segment",
+    re.IGNORECASE,
+)
+"""What the errors of torch, of other C++ libraries and of the loader of libraries say when memory runs out."""
 UNKNOWN_FILE = "the file that was being read or written"
 FREE_SPACE = "no space is left on its disk. Free some, or choose another disk, and run the command again."
 DENIED = "permission denied. Check who owns it and its permissions (ls -ld), or choose another path."
@@ -41,6 +46,12 @@ def describe_error(error: Exception) -> str:
     Returns:
         One or more sentences.
     """
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        around = error.object[max(0, error.start - 30) : error.end + 30]
+        return (
+            f"{around!r} is not UTF-8. If it is a name that shows well elsewhere, Python reads names in another "
+            "encoding: set PYTHONUTF8=1. Otherwise rename it"
+        )
     if not isinstance(error, OSError) or error.errno is None:
         return _remove_numbers(str(error))
     name = UNKNOWN_FILE if error.filename is None else os.fsdecode(error.filename)
@@ -50,6 +61,28 @@ def describe_error(error: Exception) -> str:
     if sentence is None:
         return _remove_numbers(str(error))
     return f"{name}: {sentence}"
+
+
+def describe_lack_of_memory(error: BaseException) -> str | None:
+    """What to do after an error, if it, or one of which it is a consequence, says that memory ran out.
+
+    Args:
+        error: Any error.
+
+    Returns:
+        Two sentences with the first line of the error; None if it has another reason.
+    """
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, MemoryError) or NO_MEMORY.search(str(reason)):
+            lines = str(reason).strip().splitlines()
+            detail = f" ({lines[0][:200]})" if lines else ""
+            return (
+                f"there is not enough memory{detail}. Use smaller batches (--batch-size), fewer workers or less data, "
+                "or raise the limit (ulimit -v, the container's); what was saved is kept"
+            )
+        reason = reason.__cause__ or reason.__context__
+    return None
 
 
 def _remove_numbers(message: str) -> str:

@@ -31,6 +31,7 @@ from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
 from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.embeddings.worker import TaskResult, WorkerConfig
 from prolip.extras import import_extra
+from prolip.files import escape_formula
 from prolip.folder_kinds import require_folder_for
 from prolip.model.prolip import ProLIP
 from prolip.progress import progress_bar
@@ -278,7 +279,7 @@ def _report_errors(dataset: EmbeddingDataset) -> None:
 
     Without bad samples there is no errors.csv, or only its heading, if an earlier run wrote one.
     """
-    rows = [(part, sample, *error) for part, sample, error in dataset.iter_errors()]
+    rows = [(part, sample, *map(escape_formula, error)) for part, sample, error in dataset.iter_errors()]
     if rows or ERRORS_FILE in dataset.storage.list_names():
         text = io.StringIO(newline="")
         writer = csv.writer(text)

@@ -68,6 +68,9 @@ class DatasetHeader:
 
     def __post_init__(self) -> None:
         require_field_types(self)
+        for name, minimum in (("dim", 1), ("part_size", 1), ("parts", 0)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, not {getattr(self, name)}")
 
     @property
     def logit_parameters(self) -> LogitParameters:

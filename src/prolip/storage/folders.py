@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -155,5 +157,15 @@ def open_storage(location: str | Path | Storage) -> Storage:
     try:
         address.path.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"The path of an embeddings folder must be valid UTF-8: {address.path!r}") from None
+        raise ValueError(_describe_path_that_is_not_utf8(address.path)) from None
     return LocalStorage(Path(address.path))
+
+
+def _describe_path_that_is_not_utf8(path: str) -> str:
+    """The message for a path that Arrow can't take. In a locale that is not UTF-8, every other character is one."""
+    message = f"The path of a folder must be valid UTF-8: {path!r}"
+    try:
+        readable = os.fsencode(path).decode()
+    except UnicodeError:
+        return message
+    return f"{message}. It is {readable}, but Python reads names as {sys.getfilesystemencoding()}: set PYTHONUTF8=1"

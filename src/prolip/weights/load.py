@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from prolip.checks import join_names
 from prolip.files import read_json
 from prolip.model import folder as model_folder
 from prolip.model.prolip import ProLIP
@@ -186,8 +187,8 @@ def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:
             raise FileNotFoundError(f"The folder {path.parent} exists, but there is no {path.name} in it")
         return hub.fetch(name, revision)
     raise FileNotFoundError(
-        f"There is no folder or file {name}. A hub id has the form owner/name; {', '.join(list_shipped_models())} "
-        "comes with the package."
+        f"There is no folder or file {name}. A hub id has the form owner/name; {join_names(list_shipped_models())} "
+        "come with the package."
     )
 
 
