@@ -49,6 +49,10 @@ bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md a
 	@$(BIN)/python -m benchmarks search $(BENCH_FILES)
 	@$(BIN)/python -m benchmarks traverse $(BENCH_FILES)
 	@$(BIN)/python -m benchmarks scale --photos 512 --repeats 5 $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks startup $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks open-search $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks threads $(BENCH_FILES)
+	@$(BIN)/python -m benchmarks growth --figure runs/growth.png $(BENCH_FILES)
 
 fuzz: $(STAMP)  ## damaged inputs of every kind, COUNT of each (100): anything but a clear error is a finding
 	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing --count $(or $(COUNT),100) --seed $(or $(SEED),0)

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: random Gaussians, a tokenizer, a small model."""
 
+import gc
 import os
 import socket
 from dataclasses import replace
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(items):
 def pytest_configure(config):
     if "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)
+    gc.disable()  # modules and tests live to the end: while they are collected, nothing becomes garbage
+
+
+def pytest_collection_finish(session):
+    """Let the garbage collector skip what was collected, millions of objects; it runs on what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -51,6 +59,16 @@ def _temporary_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks():
+    """Files of tests needn't survive a power cut; tests of fsync set it again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            os, "fsync", lambda descriptor: os.fstat(descriptor) and None
+        )  # an error if it isn't open
         yield
 
 

@@ -391,6 +391,32 @@ def scale(
     )
 
 
+def growth(
+    records: RecordConfig,
+    scale: float = 1.0,
+    repeats: int = 5,
+    figure: Path | None = None,
+) -> None:
+    """Time works at several sizes (batch, context, image, classes, captions, rows, shards), and fit how they grow.
+
+    Example: python -m benchmarks growth --figure growth.png
+
+    Args:
+        scale: Sizes as a multiple of those in docs/performance.md; those of towers stay.
+        repeats: Interleaved runs of each size; the fastest are fitted.
+        figure: Also draw time and memory by size, as PNG and SVG.
+    """
+    from benchmarks import growth as bench
+    from benchmarks.growth_figure import draw
+
+    def print_result(result: list[bench.Growth]) -> None:
+        bench.print_result(result)
+        if figure is not None:
+            draw(result, figure)
+
+    measure("growth", records, bench.run, print_result, scale=scale, repeats=repeats)
+
+
 def onnx(
     records: RecordConfig,
     parts: tuple[Literal["ids", "accuracy", "speed"], ...] = ("ids", "accuracy", "speed"),
@@ -460,6 +486,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doubts": doubts,
     "traverse-anchors": traverse_anchors,
     "scale": scale,
+    "growth": growth,
 }
 
 

@@ -135,9 +135,12 @@ def measure(
         result = run(**options)
     print_result(result)
     records = make_records()
-    if earlier is not None:
-        before = earlier.get(key, {"records": []})["records"]
-        print_changes([TimingRecord(**record) for record in before], records)
+    if earlier is not None and key not in earlier:
+        print(
+            f"{config.against} has no run of {key!r} to compare with. It has: {', '.join(map(repr, earlier))}"
+        )
+    elif earlier is not None:
+        print_changes([TimingRecord(**record) for record in earlier[key]["records"]], records)
     if config.json is not None:
         content = {"environment": describe_environment().to_dict(), "records": records, "result": result}
         _write_run(config.json, key, _to_json(content))
@@ -168,12 +171,10 @@ def print_changes(before: list[TimingRecord], now: list[TimingRecord]) -> None:
     """
     changes = find_changes(before, now)
     common = {record.label for record in before} & {record.label for record in now}
-    table = make_table(
-        "against the earlier run: beyond the noise of both",
-        ("run",),
-        ("before", "now", "slower (x)"),
-        caption=f"{len(common)} of {len(now)} records compared, {len(changes)} changed",
-    )
+    print(f"Against the earlier run: {len(common)} of {len(now)} records compared, {len(changes)} changed.")
+    if not changes:
+        return
+    table = make_table("beyond the noise of both runs", ("run",), ("before", "now", "slower (x)"))
     for change in changes:
         table.add_row(change.now.label, *map(_format, (change.before, change.now)), f"{change.factor:.2f}")
     print_tables([table])

@@ -77,12 +77,16 @@ def test_measure_writes_records_and_compares_runs_of_the_same_options(tmp_path, 
 
     slower = {**TIMES, "ours": [20.0, 40.0, 20.0]}
     measure("search", RecordConfig(against=path), run, print, scale=1.0, repeats=9, times=slower)
-    assert "0 of 2 records compared" in capsys.readouterr().out, "times is an option, too"
+    out = capsys.readouterr().out
+    assert "has no run of" in out, "times is an option, too"
+    assert "It has: 'search scale=1.0', 'search scale=0.5'" in out
     measure("search", RecordConfig(against=path), lambda **_: run(slower), print, scale=1.0, repeats=9)
     out = capsys.readouterr().out
     assert "2 of 2 records compared, 1 changed" in out
     (line,) = (line for line in out.splitlines() if "a group: ours" in line)
     assert "10.00" in line, "20 instead of 2 times the reference"
+    measure("search", RecordConfig(against=path), run, lambda _: None, scale=1.0, repeats=3)
+    assert capsys.readouterr().out == "Against the earlier run: 2 of 2 records compared, 0 changed.\n"
 
 
 def test_measure_replaces_the_run_of_the_same_options(tmp_path):

@@ -61,7 +61,7 @@ def test_a_crop_is_a_rectangle_of_an_area_and_ratio_within_the_limits(width, hei
     assert (crop.width + 0.5) / (crop.height - 0.5) >= own_ratio / VIEWS.max_aspect_jitter
 
 
-@pytest.mark.parametrize("size", [(2000, 1900), (3000, 400), (100, 3000)])
+@pytest.mark.parametrize("size", [(600, 570), (1500, 200), (100, 3000)])
 def test_areas_of_crops_are_uniform_whatever_the_ratio_of_the_image(size, generator):
     image = Image.new("RGB", size)
     crops = [crop_image(image, VIEWS, generator) for _ in range(600)]

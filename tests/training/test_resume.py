@@ -41,6 +41,10 @@ OF_TIME = ("samples_per_second", "data_wait", "peak_memory")
 STEPS = 14
 PROJECT = Path(__file__).parents[2]
 both_ways = pytest.mark.parametrize("async_save", [False, True], ids=["blocking", "async"])
+quick_async = pytest.mark.parametrize(
+    "async_save", [pytest.param(False, marks=pytest.mark.slow), True], ids=["blocking", "async"]
+)
+"""Both ways; the default among the quick tests."""
 
 
 def config(
@@ -177,7 +181,7 @@ def test_reference_run_has_distinct_losses_stages_and_best_model(wanted):
     assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
 
 
-@both_ways
+@quick_async
 @pytest.mark.parametrize("number", [7])
 def test_resume_after_a_crash_is_bit_exact(tmp_path, monkeypatch, wanted, number, async_save):
     run = config(tmp_path / "run", async_save=async_save)
@@ -216,7 +220,7 @@ def test_crash_after_crash_with_workers_or_without(tmp_path, monkeypatch, wanted
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 3, 8]
 
 
-@both_ways
+@quick_async
 @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(
     tmp_path, monkeypatch, wanted, number, async_save
@@ -368,7 +372,7 @@ def full_disk(*args, **options):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@both_ways
+@quick_async
 def test_a_full_disk_ends_the_run_with_its_message_and_the_run_can_be_resumed(
     tmp_path, monkeypatch, wanted, async_save
 ):
@@ -469,7 +473,7 @@ def kill_at_some_moment(out, draw, **options):
         assert tensors(path)
 
 
-@both_ways
+@quick_async
 def test_resume_after_sigkill_is_bit_exact(tmp_path, wanted, async_save):
     out = tmp_path / "run"
     kill_at_some_moment(out, random.Random(1), async_save=async_save)

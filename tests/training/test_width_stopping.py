@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -269,13 +270,23 @@ def test_widths_stop_in_a_run_and_means_go_on(prepared, tmp_path, monkeypatch, c
     assert "widths stopped at step 4" in caplog.text
 
 
-@pytest.mark.parametrize("stop_at", [1, 4, 7])
+@pytest.fixture(scope="module")
+def whole_runs(prepared, tmp_path_factory):
+    """whole_runs(1): weights and metrics of a run of this patience, trained once."""
+    return cache(
+        lambda patience: read_run(train(make_config(prepared, tmp_path_factory.mktemp("whole"), patience)))
+    )
+
+
+@pytest.mark.parametrize(
+    "stop_at", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(7, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("patience", [1, 100])
 def test_a_killed_run_that_is_resumed_equals_one_that_was_not(
-    prepared, tmp_path, monkeypatch, patience, stop_at
+    prepared, tmp_path, monkeypatch, whole_runs, patience, stop_at
 ):
+    expected_weights, expected_metrics = whole_runs(patience)
     config = make_config(prepared, tmp_path / "killed", patience)
-    expected = train(replace(config, out=str(tmp_path / "whole")))
     step = trainer.Trainer._step
 
     def fail(self, batch):
@@ -289,7 +300,6 @@ def test_a_killed_run_that_is_resumed_equals_one_that_was_not(
             train(config)
     torch.manual_seed(123)  # dropout must not depend on what came before
     weights, metrics = read_run(train(config, resume=True))
-    expected_weights, expected_metrics = read_run(expected)
     assert are_equal(weights, expected_weights)
     assert metrics == expected_metrics
 
