@@ -77,6 +77,37 @@ def data(
     measure("data", records, bench.run, bench.print_result, photos=photos, repeats=repeats)
 
 
+def decode(
+    records: RecordConfig,
+    model: str = "photos-small",
+    data: str | None = None,
+    images: int = 100,
+    repeats: int = 5,
+) -> None:
+    """Time fast against exact decoding for embedding, and compare the embeddings.
+
+    Example: python -m benchmarks decode --data photos/{00000..00003}.tar
+
+    Args:
+        model: Model whose embeddings are compared.
+        data: Images that are made large for the comparison. None: noise like photographs.
+        images: Images of each kind.
+        repeats: Interleaved runs of each; medians are reported.
+    """
+    from benchmarks import decoding as bench
+
+    measure(
+        "decode",
+        records,
+        bench.run,
+        bench.print_result,
+        model=model,
+        data=data,
+        images=images,
+        repeats=repeats,
+    )
+
+
 def storage(
     records: RecordConfig,
     mebibytes: int = 64,
@@ -444,6 +475,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "measures": measures,
     "towers": towers,
     "data": data,
+    "decode": decode,
     "storage": storage,
     "cache": cache,
     "onnx": onnx,
