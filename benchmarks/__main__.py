@@ -77,6 +77,85 @@ def data(
     measure("data", records, bench.run, bench.print_result, photos=photos, repeats=repeats)
 
 
+def text(
+    records: RecordConfig,
+    size: str = "ViT-B-16-768",
+    texts: int = 256,
+    batch: int = 64,
+    repeats: int = 5,
+) -> None:
+    """Time texts at their natural length, 12 tokens for half of them, against texts padded to 64 tokens.
+
+    Example: python -m benchmarks text --size small
+
+    Args:
+        size: A model size (docs/models.md).
+        texts: Number of texts.
+        batch: Texts per forward pass.
+        repeats: Interleaved runs of each; medians are reported.
+    """
+    from benchmarks import text_length as bench
+
+    measure(
+        "text", records, bench.run, bench.print_result, size=size, texts=texts, batch=batch, repeats=repeats
+    )
+
+
+def embed(
+    records: RecordConfig,
+    size: str = "ViT-B-16-768",
+    pairs: int = 64,
+    batch: int = 16,
+    repeats: int = 3,
+) -> None:
+    """Time `prolip embed` of a shard, from JPEG to Parquet, against the model alone on prepared batches.
+
+    Example: python -m benchmarks embed --size small
+
+    Args:
+        size: A model size (docs/models.md).
+        pairs: Images with a caption.
+        batch: Pairs per forward pass.
+        repeats: Interleaved runs of each; medians are reported.
+    """
+    from benchmarks import embedding as bench
+
+    measure(
+        "embed", records, bench.run, bench.print_result, size=size, pairs=pairs, batch=batch, repeats=repeats
+    )
+
+
+def decode(
+    records: RecordConfig,
+    model: str = "photos-small",
+    data: str | None = None,
+    images: int = 100,
+    repeats: int = 5,
+) -> None:
+    """Time fast against exact decoding for embedding, and compare the embeddings.
+
+    Example: python -m benchmarks decode --data photos/{00000..00003}.tar
+
+    Args:
+        model: Model whose embeddings are compared.
+        data: Images that are made large for the comparison. None: noise like photographs.
+        images: Images of each kind.
+        repeats: Interleaved runs of each; medians are reported.
+    """
+    from benchmarks import decoding as bench
+
+    measure(
+        "decode",
+        records,
+        bench.run,
+        bench.print_result,
+        model=model,
+        data=data,
+        images=images,
+        repeats=repeats,
+    )
+
+
 def storage(
     records: RecordConfig,
     mebibytes: int = 64,
@@ -244,19 +323,21 @@ def open_search(
 def threads(
     records: RecordConfig,
     size: str = "miniature",
+    work: Literal["training", "embedding"] = "training",
     repeats: int = 8,
 ) -> None:
-    """Choose the threads of training steps, and time each number: alone, and beside a busy process at nice 19.
+    """Choose the threads of training or embedding, and time each number: alone, and beside a busy process at nice 19.
 
     Example: python -m benchmarks threads --repeats 4
 
     Args:
         size: A model size with a recipe (docs/models.md).
+        work: What is timed: training steps, or batches of images.
         repeats: Interleaved runs of each number; means are reported, since stalls count.
     """
     from benchmarks import threads as bench
 
-    measure("threads", records, bench.run, bench.print_result, size=size, repeats=repeats)
+    measure("threads", records, bench.run, bench.print_result, size=size, work=work, repeats=repeats)
 
 
 def fitting(
@@ -470,6 +551,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "measures": measures,
     "towers": towers,
     "data": data,
+    "text": text,
+    "embed": embed,
+    "decode": decode,
     "storage": storage,
     "cache": cache,
     "onnx": onnx,

@@ -6,10 +6,11 @@ from benchmarks import threads
 
 
 @pytest.mark.slow
-def test_run_and_print_result(capsys, monkeypatch):
+@pytest.mark.parametrize("work", ["training", "embedding"])
+def test_run_and_print_result(capsys, monkeypatch, work):
     monkeypatch.setattr(threads, "STEPS", 1)
     monkeypatch.setattr(threads, "list_thread_counts", lambda: [1, 2])
-    results = threads.run(size="nano", repeats=1)
+    results = threads.run(size="nano", work=work, repeats=1)
     assert list(results) == list(threads.CONDITIONS)
     for result in results.values():
         assert result.chosen in result.rates

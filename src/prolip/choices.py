@@ -36,6 +36,10 @@ Variances = Literal["full", "trace"]
 Precision = Literal["float32", "float16"]
 """Data type of stored means. float16 halves their size and keeps three significant digits."""
 
+Decoding = Literal["exact", "fast"]
+"""exact: the pixels of the full decoding. fast: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, by JPEG's own
+scaling; its pixels differ slightly, so that embeddings of one can't stand for those of the other."""
+
 Engine = Literal["local", "ray"]
 """local: in this process. ray: on the cluster of RAY_ADDRESS, or with Ray on this machine."""
 

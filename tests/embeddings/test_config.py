@@ -19,6 +19,8 @@ from prolip.embeddings.embed import embed
         ({"engine": "ray", "ray_workers": 0}, "ray_workers must be"),
         ({"engine": "ray", "ray_cpus": 0}, "0 CPUs .* 0 and None"),
         ({"engine": "ray", "ray_gpus": -1}, "0 GPUs.* 1 and -1"),
+        ({"decode": "quick"}, "'quick' is not one of"),
+        ({"modality": "text", "decode": "fast"}, "decode has no effect with modality text"),
         ({"ray_workers": 2}, "no effect without engine ray"),
     ],
 )

@@ -50,6 +50,35 @@ def test_embed_equals_model_embed_images_and_texts(nano, tmp_path):
     assert stored.header.scale == pytest.approx(nano.temperature.scale.item())
 
 
+def test_embed_decodes_large_jpegs_at_a_fraction_of_their_size_if_fast(nano, tmp_path):
+    size = nano.config.image.preprocessing.size
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(256, (5 * size, 4 * size, 3), dtype=torch.uint8, generator=generator)
+    (tmp_path / "images").mkdir()
+    large, small = (tmp_path / "images" / name for name in ("a.jpg", "b.jpg"))
+    Image.fromarray(noise.numpy()).save(large)
+    Image.fromarray(noise[: 3 * size].numpy()).save(small)  # half of it is too small
+    options = {"modality": "image", "max_bad_fraction": 0.0}
+    stored = {
+        decode: run(nano, tmp_path / "images", tmp_path / decode, decode=decode, **options)
+        for decode in ("exact", "fast")
+    }
+    means = {}
+    for decode, dataset in stored.items():
+        assert EmbeddingDataset.open(tmp_path / decode).header.decode == decode
+        ((_, rows),) = dataset.iter_parts("image")
+        means[decode] = read_gaussians(rows).mean
+    with Image.open(large) as image:
+        image.draft(None, (2 * size, 2 * size))
+        assert image.size == (2 * size, 2.5 * size)
+        alone = nano.embed_images([image.convert("RGB"), small])
+    torch.testing.assert_close(means["fast"], alone.mean, rtol=0, atol=1e-6)
+    assert not torch.equal(means["fast"][0], means["exact"][0])
+    assert torch.equal(means["fast"][1], means["exact"][1])
+    with pytest.raises(ValueError, match="decode exact, not fast"):
+        run(nano, tmp_path / "images", tmp_path / "exact", decode="fast", **options)
+
+
 @pytest.mark.parametrize("variances", ["full", "trace"])
 def test_embeddings_of_a_likelihood_model_have_its_match_probabilities(likelihood_nano, tmp_path, variances):
     """From what is stored alone: the header has scale, bias and exponent."""

@@ -40,7 +40,7 @@ def test_header_write_and_read(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "here must be an object with named values"),
-        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 4"),
+        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 5"),
         (HEADER.to_json().replace('"full"', '"half"'), "variances 'half' is not one of"),
         (
             HEADER.to_json().replace('"modality": null', '"modality": "sounds"'),
@@ -77,6 +77,7 @@ def test_read_without_header_file_raises(tmp_path):
         ({"fingerprint": "0" * 16}, "other data"),
         ({"variances": "trace", "part_size": 7}, "variances full, not trace; part_size 4096, not 7"),
         ({"precision": "float16"}, "precision float32, not float16"),
+        ({"decode": "fast"}, "decode exact, not fast"),
         ({"modality": "text"}, "modality unset, not text"),
     ],
 )

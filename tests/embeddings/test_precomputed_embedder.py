@@ -224,6 +224,16 @@ def test_traces_are_refused_and_float16_is_reported(nano, shards, tmp_path, capl
     torch.testing.assert_close(half.images.mean, exact.images.mean, rtol=0, atol=1e-3)
 
 
+def test_fast_decoding_is_reported(nano, shards, tmp_path, caplog):
+    run(nano, shards, tmp_path / "exact")
+    run(nano, shards, tmp_path / "fast", decode="fast")
+    with caplog.at_level(logging.WARNING):
+        PrecomputedEmbedder.open(tmp_path / "exact")
+        assert not caplog.records
+        PrecomputedEmbedder.open(tmp_path / "fast")
+    assert "decoded fast" in caplog.text
+
+
 def test_points_come_from_traces(nano, shards, tmp_path, monkeypatch):
     """A model without uncertainty: the traces are zero, and so are all variances."""
     config = replace(

@@ -27,6 +27,12 @@ def broadcast(formula, a, b, *args):
     return formula(a.mean[:, None], a.log_var[:, None], b.mean[None], b.log_var[None], *args).sum(-1)
 
 
+@pytest.fixture(params=[1, inclusion_kernel.MIN_PAIRS], ids=["by dimension", "by pair"], autouse=True)
+def min_pairs(request, monkeypatch):
+    """H of a few pairs is otherwise computed by pair alone."""
+    monkeypatch.setattr(inclusion_kernel, "MIN_PAIRS", request.param)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", KERNELS)
@@ -65,6 +71,26 @@ def test_products_of_extreme_rows_never_leave_float32(extreme):
     for kernel, formula in KERNELS.values():
         wanted = broadcast(formula, z64, z64, "exact", 0.0)
         torch.testing.assert_close(kernel(*leaves(z, z), "exact", 0.0).double(), wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_narrow_dimensions_are_summed_by_pair(draw, monkeypatch):
+    """Where s1 and s2 nearly agree in a dimension, a difference of two quotients would lose the digits."""
+    used = []
+    for name in ("_sum_by_dimension", "_sum_by_pair"):
+        function = getattr(inclusion_kernel, name)
+        monkeypatch.setattr(
+            inclusion_kernel,
+            name,
+            lambda *args, name=name, function=function: (used.append(name), function(*args))[1],
+        )
+    monkeypatch.setattr(inclusion_kernel, "MIN_PAIRS", 25)
+    wide, narrow = draw(5, 32, low=-9, high=-8), draw(5, 32, low=-9, high=-8.9)
+    wide.log_var[0] = -4
+    mixed = Gaussian(wide.mean, torch.cat([wide.log_var[:, :31], narrow.log_var[:, 31:]], dim=1))
+    for z in (wide, narrow, mixed):
+        inclusion_kernel.inclusion(*leaves(z, z), "exact", 0.0)
+    inclusion_kernel.inclusion(*leaves(wide[:4], wide), "exact", 0.0)  # too few pairs
+    assert used == ["_sum_by_dimension", *["_sum_by_pair"] * 3]
 
 
 def test_backward_stores_the_inputs_only(draw, monkeypatch):

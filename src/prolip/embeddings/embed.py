@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from prolip.choices import Precision, Variances
 from prolip.configs import takes_config
 from prolip.data.open import is_generated, is_stream
 from prolip.data.sample import BadSampleError
@@ -126,7 +125,7 @@ def embed(
         config.part_size,
     )  # fmt: skip
     record_commands([worker_config.data])
-    header = _write_or_check_header(worker_config, loaded_model, tasks, config.variances, config.precision)
+    header = _write_or_check_header(worker_config, loaded_model, tasks, config)
     if config.engine == "ray":
         cluster = RayCluster(config.ray_workers, config.ray_cpus, config.ray_gpus)
         run_tasks = cluster.make_runner(worker_config, header)
@@ -178,37 +177,33 @@ def _complete(
 
 
 def _write_or_check_header(
-    config: WorkerConfig,
-    model: ProLIP,
-    tasks: EmbeddingTasks,
-    variances: Variances | None,
-    precision: Precision,
+    worker_config: WorkerConfig, model: ProLIP, tasks: EmbeddingTasks, config: EmbedConfig
 ) -> DatasetHeader:
     """The header of the data set: a new one, which is written, or the existing one, after a check.
 
     When a data set is resumed, temporary files of killed runs are removed from its local folder.
 
     Args:
-        config: What is embedded, and the storage.
+        worker_config: What is embedded, and the storage.
         model: The open model; its weights are hashed.
         tasks: The open data; some samples are read to infer the types of extra columns.
-        variances: None: full, or trace for a model without uncertainty.
-        precision: Data type of the means.
+        config: How images are decoded and Gaussians stored.
 
     Raises:
         ValueError: The storage holds embeddings of another model, data or options, or parts without a header.
     """
-    model_config, storage = model.config, config.storage
+    model_config, storage = model.config, worker_config.storage
     has_uncertainty = "none" not in (model_config.image.uncertainty, model_config.text.uncertainty)
     logits = model.logit_parameters
     existing_header = DatasetHeader.read(storage) if has_embeddings(storage) else None
     header = DatasetHeader(
-        model=config.model, identity=model_identity(model), dim=model_config.embed_dim,
+        model=worker_config.model, identity=model_identity(model), dim=model_config.embed_dim,
         has_uncertainty=has_uncertainty, scale=logits.scale, logit_bias=logits.bias, gamma=logits.gamma,
         reads_variances=logits.reads_variances,
-        variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
-        modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
-        fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),
+        variances=config.variances or ("full" if has_uncertainty else "trace"), precision=config.precision,
+        decode=config.decode, modality=config.modality, data=redact_secrets(worker_config.data),
+        captions=config.captions, image=worker_config.image, fingerprint=tasks.fingerprint(),
+        part_size=config.part_size, parts=len(tasks),
         columns=infer_types(_iter_example_metadata(tasks)) if existing_header is None else existing_header.columns,
     )  # fmt: skip
     if existing_header is None and any(name.startswith("part-") for name in storage.list_names()):

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prolip.choices import Modality, Precision, Variances
+from prolip.choices import Decoding, Modality, Precision, Variances
 from prolip.configs import build_dataclass, require_field_types
 from prolip.measures.match import LogitParameters
 from prolip.storage.folders import Storage, open_storage
 
-VERSION = 4
+VERSION = 5
 """Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
 HEADER_FILE = "prolip.json"
 """Its existence makes a folder a data set of embeddings."""
@@ -43,6 +43,7 @@ class DatasetHeader:
         columns: Extra columns and their Arrow types.
         transform: Name of the transform that images went through before the model saw them, as evaluators of
             robustness apply it; None: none.
+        decode: How images were decoded.
     """
 
     version: int = VERSION
@@ -65,6 +66,7 @@ class DatasetHeader:
     transform: str | None = None
     gamma: float | None = None
     reads_variances: bool = True
+    decode: Decoding = "exact"
 
     def __post_init__(self) -> None:
         require_field_types(self)
@@ -176,7 +178,17 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
             f"{storage} holds embeddings of {old.data}, but {new.data} is other data, or has changed since. "
             "Choose another folder."
         )
-    names = ("variances", "precision", "modality", "part_size", "parts", "captions", "image", "transform")
+    names = (
+        "variances",
+        "precision",
+        "modality",
+        "part_size",
+        "parts",
+        "captions",
+        "image",
+        "transform",
+        "decode",
+    )
     differences = [
         f"{name} {_format_option(getattr(old, name))}, not {_format_option(getattr(new, name))}"
         for name in names

@@ -10,18 +10,22 @@ from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from prolip.data.batch import Preprocessor
+from prolip.choices import Decoding
+from prolip.data.batch import decode_image
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata, hash_pixels
 from prolip.gaussian import Gaussian
 from prolip.model.inference import encode_image_batches
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.images import ImagePreprocessing, resize_and_crop
 
 Task = TypeVar("Task")
 Item = TypeVar("Item")
 PREFETCH_BATCHES = 8
 """Batches decoded in advance: they keep the model busy while texts are encoded between two tasks."""
+FAST_DECODING_FACTOR = 2
+"""Least short side of a fast decoding, as a multiple of what the model sees. At 1 decoding is another 1.8 times faster
+at 1280 x 960, but means move four times as far."""
 MAX_THREADS = 32
 """Reading threads, unless more are requested."""
 FileStamp = tuple[str, int, int] | None
@@ -107,12 +111,15 @@ def get_file_stamp(image: object) -> FileStamp:
     return str(image.resolve()), status.st_size, status.st_mtime_ns
 
 
-def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> InferenceSample:
+def prepare_sample(
+    sample: Sample, preprocessing: ImagePreprocessing | None, decode: Decoding = "exact"
+) -> InferenceSample:
     """Collect the metadata of a sample, and decode and preprocess its image.
 
     Args:
         sample: From a source.
         preprocessing: Preprocessing of the model's images; None: the image is not read.
+        decode: How the image is decoded.
 
     Returns:
         Its pixels (None without `preprocessing`), metadata and file stamp.
@@ -125,7 +132,8 @@ def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> 
     metadata = collect_metadata(sample)
     if preprocessing is None:
         return InferenceSample(None, metadata, stamp)
-    pixels = Preprocessor(pixels=preprocessing, tokenizer=None, caption="first").process(sample, 0).pixels
+    min_short_side = None if decode == "exact" else FAST_DECODING_FACTOR * preprocessing.size
+    pixels = resize_and_crop(decode_image(sample, min_short_side=min_short_side), preprocessing)
     return InferenceSample(pixels, metadata._replace(pixel_digest=hash_pixels(pixels)), stamp)
 
 

@@ -291,6 +291,11 @@ def _check_usable(dataset: EmbeddingDataset, first: EmbeddingDataset) -> None:
             "%s stores means in float16: scores may differ in the third digit from those of the model.",
             dataset.storage,
         )
+    if header.decode == "fast":
+        log.warning(
+            "%s has images that were decoded fast: scores may differ in the third digit from those of exact pixels.",
+            dataset.storage,
+        )
 
 
 def _empty_gaussian(count: int, dim: int) -> Gaussian:

@@ -101,7 +101,7 @@ class Worker:
         """Read an item of a task: index of its sample, and the prepared sample or its error. Called by threads."""
         preprocessing = None if self.header.modality == "text" else self.model.config.image.preprocessing
         return self.tasks.get_index(item), prepare_or_error(
-            lambda: prepare_sample(self.tasks.read(item), preprocessing)
+            lambda: prepare_sample(self.tasks.read(item), preprocessing, self.header.decode)
         )
 
     def _embed_texts(self, part: EncodedPart) -> Gaussian | None:

@@ -7,8 +7,21 @@ import math
 import torch
 from torch import Tensor
 
-from prolip.measures.all_pairs import iter_tiles_with_buffers, max_safe_halvings, multiply_halves_, pad_dims
+from prolip.measures.all_pairs import (
+    iter_tiles_with_buffers,
+    max_safe_halvings,
+    multiply_halves_,
+    pad_dims,
+)
 from prolip.measures.formulas import LOG_2, LOG_2PI, Form, inclusion_log_var_factor
+
+MIN_SPREAD, MAX_SPREAD = 0.5, 40.0
+"""Half the range of a dimension's log-variances. Below: s2 - s1 must be computed without cancellation. Above: a product
+of ratios times a variance leaves float32 (2^64 times e^40 doesn't)."""
+MIN_PAIRS = 2**14
+"""Pairs from which H is computed dimension by dimension: fewer don't pay for the calls of one dimension."""
+RATIOS_PER_LOG = 64
+"""Ratios between 1/2 and 2 that are multiplied before a logarithm is taken: between 2^-64 and 2^64."""
 
 
 def inclusion(
@@ -32,18 +45,78 @@ def inclusion(
     Returns:
         (N, M).
     """
-    if 0 in (mean1.shape[0], mean2.shape[0]):
-        return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
-    middle, spread = _middle_log_var(log_var1, log_var2)
+    n, m = mean1.shape[0], mean2.shape[0]
+    if 0 in (n, m):
+        return mean1.new_zeros(n, m)
+    middle, spreads = _middle_log_var(log_var1, log_var2)
     log_ratio1, log_ratio2 = log_var1 - middle, log_var2 - middle
+    least, largest = (spread.item() for spread in spreads.aminmax())
+    if mean1.is_cpu and least >= MIN_SPREAD and largest <= MAX_SPREAD and n * m >= MIN_PAIRS:
+        scale = torch.exp(0.5 * (eps - middle))
+        out = _sum_by_dimension(mean1 * scale, log_ratio1.exp(), mean2 * scale, log_ratio2.exp())
+    else:
+        out = _sum_by_pair(mean1, log_ratio1, mean2, log_ratio2, torch.exp(eps - middle), largest)
+    k = inclusion_log_var_factor(form)
+    return out.add_(log_ratio2.sum(-1), alpha=k).sub_(log_ratio1.sum(-1)[:, None], alpha=k)
+
+
+def _sum_by_dimension(mean1: Tensor, var1: Tensor, mean2: Tensor, var2: Tensor) -> Tensor:
+    """H without the sums of log-variances, (N, M), one dimension after the other.
+
+    Seven passes over a tile of pairs per dimension, and no sum over an axis. By partial fractions
+    d^2 (s2 - s1)/(w12 w21) = d^2/w21 - d^2/w12; where all s are nearly equal, these two cancel.
+
+    Args:
+        mean1: (N, D), divided by sqrt(e^(middle - eps)).
+        var1: (N, D), divided by e^middle.
+        mean2: (M, D), as mean1.
+        var2: (M, D), as var1.
+    """
+    out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
+    columns_of_1 = [values.mT.contiguous()[..., None] for values in (mean1, var1)]  # (D, N, 1)
+    rows_of_2 = [values.mT.contiguous() for values in (mean2, var2)]  # (D, M)
+    square_difference = torch.ops.aten.mse_loss.out  # (a - b)^2 in one pass; sub and square are two
+    for rows, columns, (var_sum, square, ratios) in iter_tiles_with_buffers(mean1[:, :1], mean2[:, :1], 3):
+        var_sum, square, ratios = (buffer[..., 0] for buffer in (var_sum, square, ratios))
+        total = out[rows, columns].zero_()
+        ratios.fill_(1.0)
+        dimensions = zip(
+            *(v[:, rows] for v in columns_of_1), *(v[:, columns] for v in rows_of_2), strict=True
+        )
+        for number, (m1, s1, m2, s2) in enumerate(dimensions, start=1):
+            square_difference(m2, m1, 0, out=square)
+            torch.add(s2, s1, alpha=2, out=var_sum)  # w21
+            total.addcdiv_(square, var_sum)
+            ratios.div_(var_sum)
+            torch.add(s1, s2, alpha=2, out=var_sum)  # w12
+            total.addcdiv_(square, var_sum, value=-1)
+            ratios.mul_(var_sum)
+            if number % RATIOS_PER_LOG == 0 or number == mean1.shape[1]:
+                total.sub_(ratios.log_(), alpha=0.5)
+                ratios.fill_(1.0)
+    return out
+
+
+def _sum_by_pair(
+    mean1: Tensor, log_ratio1: Tensor, mean2: Tensor, log_ratio2: Tensor, scale: Tensor, spread: float
+) -> Tensor:
+    """H without the sums of log-variances, (N, M), in tiles (rows, columns, D); also where all s are nearly equal.
+
+    Args:
+        mean1: (N, D).
+        log_ratio1: (N, D), log_var1 - middle.
+        mean2: (M, D).
+        log_ratio2: (M, D), log_var2 - middle.
+        scale: (D,), e^(eps - middle).
+        spread: Largest absolute value of the log-ratios.
+    """
     # expm1 keeps the digits of s2 - s1 where both are near 1; that it subtracts 1 from both cancels
-    relative = torch.expm1 if spread < 0.5 else torch.exp
+    relative = torch.expm1 if spread < MIN_SPREAD else torch.exp
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
     var1, var2 = (pad_dims(log_ratio.exp(), halvings, 1.0) for log_ratio in (log_ratio1, log_ratio2))
     scaled1, scaled2 = (
-        pad_dims(relative(log_ratio) * torch.exp(eps - middle), halvings, 0.0)
-        for log_ratio in (log_ratio1, log_ratio2)
+        pad_dims(relative(log_ratio) * scale, halvings, 0.0) for log_ratio in (log_ratio1, log_ratio2)
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
     # var12, var21: w12, w21. distance_term: e^eps d^2 (s2 - s1)/(w12 w21). var_difference: e^eps (s2 - s1).
@@ -57,8 +130,7 @@ def inclusion(
         distance_term.mul_(var_difference).div_(var12).div_(var21)
         log_ratio = multiply_halves_(var12.div_(var21), halvings).log_().sum(-1)
         out[rows, columns] = distance_term.sum(-1).sub_(log_ratio, alpha=0.5)
-    k = inclusion_log_var_factor(form)
-    return out.add_(log_ratio2.sum(-1), alpha=k).sub_(log_ratio1.sum(-1)[:, None], alpha=k)
+    return out
 
 
 def log_inclusion(
@@ -103,11 +175,11 @@ def log_inclusion(
     return out.add_(dims * constant)
 
 
-def _middle_log_var(log_var1: Tensor, log_var2: Tensor) -> tuple[Tensor, float]:
-    """The middle of the range of each dimension's log-variances, (D,), and the largest distance from it in any."""
+def _middle_log_var(log_var1: Tensor, log_var2: Tensor) -> tuple[Tensor, Tensor]:
+    """Middle and half the range of each dimension's log-variances, (D,) each."""
     low = torch.minimum(log_var1.amin(0), log_var2.amin(0))
     high = torch.maximum(log_var1.amax(0), log_var2.amax(0))
-    return 0.5 * (low + high), 0.5 * (high - low).max().item()
+    return 0.5 * (low + high), 0.5 * (high - low)
 
 
 def _log_var_sum_range(log_var1: Tensor, log_var2: Tensor) -> tuple[float, float]:
