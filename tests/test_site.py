@@ -91,7 +91,8 @@ def test_site_has_a_page_for_each_file_and_command(site):
     for name in cli.COMMANDS:
         assert f'id="prolip-{name}' in text, name
     text = (site / "reference" / "api.html").read_text()
-    assert "prolip.csd" in text and "expected squared distance" in text
+    assert "prolip.csd" in text
+    assert "expected squared distance" in text
 
 
 @pytest.mark.slow
