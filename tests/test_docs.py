@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import prolip
 from prolip import cli
 from prolip.cli.parser import HELP_WORDS, iter_flat_options
 from prolip.extras import missing_modules
@@ -72,7 +73,7 @@ def test_snippets_import_from_rooms_only(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_images_exist(page):
     for target in re.findall(r"\]\((?!http|#)([^)#\s]+)", page.read_text()):
-        generated = target.endswith(("reference/cli.md", "reference/api.md"))  # tools/site_hooks.py
+        generated = target.endswith(("reference/cli.md", "reference/api/prolip.md"))  # tools/site_hooks.py
         assert generated or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
@@ -144,3 +145,12 @@ CAPABILITIES = [
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_capabilities_have_a_page_with_a_snippet(name):
     assert snippets(PROJECT / "docs" / f"{name}.md")
+
+
+def test_version_is_stated_once_and_repeated_rightly():
+    citation = re.search(r"^version: (.*)$", (PROJECT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.search(
+        r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (PROJECT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert citation[1] == newest[1] == prolip.__version__
+    assert f'date-released: "{newest[2]}"' in (PROJECT / "CITATION.cff").read_text()

@@ -1,6 +1,6 @@
 """What mkdocs can't do alone: pages made of the code and of files beside docs/, and links between them.
 
-`reference/cli.md` is made of the commands and their configs, `reference/api.md` of the public names; CHANGELOG.md,
+`reference/cli.md` is made of the commands and their configs, `reference/api/` of the public names; CHANGELOG.md,
 CONTRIBUTING.md and SECURITY.md become pages. Nothing is fetched.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -37,7 +37,7 @@ ROOMS = (
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to those of docs/."""
     pages = {name.lower(): (PROJECT / name).read_text(encoding="utf-8") for name in BESIDE}
-    pages |= {"reference/cli.md": write_cli_page(), "reference/api.md": write_api_page()}
+    pages |= {"reference/cli.md": write_cli_page(), **write_api_pages()}
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
@@ -86,7 +86,7 @@ def _describe_command(name: str, command: Callable[..., Any]) -> Iterator[str]:
     for option in options:
         flags = ", ".join(f"`{flag}`" for flag in option.flags)
         if _is_positional(option.hint):
-            flags = f"`{option.name.upper()}`"
+            flags = f"`{_find_metavar(option.hint) or option.name.upper()}`"
         note = "*Rarely used.* " if option.is_advanced else ""
         meaning = f"{note}{option.help.replace('None: ', 'Default: ')}".replace("|", "\\|")
         yield f"| {flags} | {_describe_default(option.default)} | {meaning} |"
@@ -95,6 +95,15 @@ def _describe_command(name: str, command: Callable[..., Any]) -> Iterator[str]:
 
 def _is_positional(hint: Any) -> bool:
     return any("Positional" in repr(part) for part in (hint, *getattr(hint, "__metadata__", ())))
+
+
+def _find_metavar(hint: Any) -> str:
+    """The word that stands for a value in the usage; "" if none was given."""
+    parts = (
+        *getattr(hint, "__metadata__", ()),
+        *(m for a in get_args(hint) for m in getattr(a, "__metadata__", ())),
+    )
+    return next((part.metavar for part in parts if getattr(part, "metavar", None)), "")
 
 
 def _describe_default(default: Any) -> str:
@@ -123,27 +132,26 @@ def _capture(main: Callable[[list[str]], None], args: list[str]) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).rstrip()
 
 
-def write_api_page() -> str:
-    """The page of all public names, from their docstrings; a name that two packages export stands at the first."""
-    lines = [
-        "# Python",
-        "",
-        "The public names by package. What is not listed here may change without notice.",
-        "",
-    ]
-    seen: set[str] = set()
-    for room in ROOMS:
-        package = f"prolip.{room}".rstrip(".")
-        homes = _read_exports(package)
-        lines += [f"## {package}", "", (import_module(package).__doc__ or "").strip().splitlines()[0], ""]
-        known = [name for name, home in homes.items() if home in seen]
-        if known:
-            lines += ["Also here, and described above: " + ", ".join(f"`{name}`" for name in known) + ".", ""]
-        for name, home in homes.items():
-            if home not in seen:
-                seen.add(home)
-                lines += [f"::: {home}", "    options:", "      heading_level: 3"]
-                lines += [f"      heading: {package}.{name}", f"      toc_label: {name}", ""]
+def write_api_pages() -> dict[str, str]:
+    """A page per package with its public names, from their docstrings; a name of two packages stands at the first."""
+    homes: dict[str, str] = {}  # where a name is defined -> the page that describes it
+    return {f"reference/api/{room or 'prolip'}.md": _write_api_page(room, homes) for room in ROOMS}
+
+
+def _write_api_page(room: str, homes: dict[str, str]) -> str:
+    """The page of one package; adds what it describes to `homes`."""
+    package = f"prolip.{room}".rstrip(".")
+    exports = _read_exports(package)
+    first_line = (import_module(package).__doc__ or "").strip().splitlines()[0]
+    lines = [f"# {package}", "", first_line, ""]
+    links = [f"[`{name}`]({homes[home]}#{home})" for name, home in exports.items() if home in homes]
+    if links:
+        lines += ["Described elsewhere: " + ", ".join(links) + ".", ""]
+    for name, home in exports.items():
+        if home not in homes:
+            homes[home] = f"{room or 'prolip'}.md"
+            lines += [f"::: {home}", "    options:", "      heading_level: 2"]
+            lines += [f"      heading: {package}.{name}", f"      toc_label: {name}", ""]
     return "\n".join(lines)
 
 
