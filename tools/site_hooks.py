@@ -81,7 +81,13 @@ def _describe_command(name: str, command: Callable[..., Any]) -> Iterator[str]:
     for line in text.splitlines():
         example = line.startswith("Example: ")
         yield f"    {line.removeprefix('Example: ')}" if example else line
-    yield from ("", "| option | default | meaning |", "|---|---|---|")
+    yield from (
+        "",
+        '<div class="options" markdown="1">',
+        "",
+        "| option | default | meaning |",
+        "|---|---|---|",
+    )
     options = sorted(iter_flat_options(command), key=lambda option: option.is_advanced)
     for option in options:
         flags = ", ".join(f"`{flag}`" for flag in option.flags)
@@ -90,7 +96,7 @@ def _describe_command(name: str, command: Callable[..., Any]) -> Iterator[str]:
         note = "*Rarely used.* " if option.is_advanced else ""
         meaning = f"{note}{option.help.replace('None: ', 'Default: ')}".replace("|", "\\|")
         yield f"| {flags} | {_describe_default(option.default)} | {meaning} |"
-    yield ""
+    yield from ("", "</div>", "")
 
 
 def _is_positional(hint: Any) -> bool:
