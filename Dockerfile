@@ -1,7 +1,8 @@
 # prolip as a command in a container:
 #
 #     docker build -t prolip .
-#     docker run --rm -v "$PWD:/work" prolip embed photos --out embeddings --model photos-small
+#     docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" prolip embed photos --modality image \
+#         --out embeddings --model photos-small
 #
 # On Linux, PyPI's torch brings some gigabytes of CUDA libraries. For a CPU-only image, name the package index that has
 # torch's CPU builds: --build-arg TORCH_INDEX=URL.
@@ -24,6 +25,8 @@ RUN pip install --no-cache-dir --constraint /tmp/constraints.txt ${TORCH_INDEX:+
  && rm -rf /tmp/wheels \
  && useradd --create-home prolip
 USER prolip
+# caches have a place, whoever --user names
+ENV HOME=/tmp
 WORKDIR /work
 ENTRYPOINT ["prolip"]
 CMD ["--help"]

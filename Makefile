@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Some machines forbid bytecode by their environment: every process that a test starts would compile prolip anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow test-all check bench fuzz chaos reproduce figures map format constraints dist clean
+.PHONY: help demo test test-slow test-all check bench fuzz chaos reproduce figures docs map format constraints dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -67,6 +67,11 @@ figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
 	@$(BIN)/prolip report scenes --out docs/figures/scenes
 	@$(BIN)/python tools/readme_picture.py docs/figures/photographs
+	@$(BIN)/python tools/guide_figures.py docs/figures
+
+docs: $(STAMP)  ## the documentation as a site, built without a network: site/index.html
+	@$(BIN)/python tools/make_notebooks.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 map: $(STAMP)  ## the map of the source tree in docs/architecture.md
 	@$(BIN)/python tools/architecture_map.py

@@ -48,6 +48,8 @@ embed {SCENES} --out embeddings {MODEL} [data]
 index embeddings --out database [search]
 report toy --out toy [report]
 convert scenes-tiny --to onnx --out onnx [onnx]
+export exported --to vectors --out vectors.parquet [data]
+traverse scenes/hierarcaps/images/000000.png --captions captions.txt --model photos-small [photos]
 """
 """Commands with the extra that their message must name."""
 

@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from prolip import cli
 from prolip.cli.parser import _strip_annotations, iter_flat_options, run_command
-from prolip.configs import Advanced
+from prolip.configs import Advanced, union_members
 
 COMMANDS = {
     **{name: command for name, command in cli.COMMANDS.items() if name not in (*cli.GROUPS, "train")},
@@ -181,3 +181,19 @@ def test_a_misspelt_flag_of_any_command_gets_its_name(name):
             misspelt = flag[:-2] + flag[-1] + flag[-2] + "x"
             with pytest.raises(ValueError, match=f"did you mean {flag}"):
                 run_command(COMMANDS[name], f"prolip {name}", [misspelt, "1"])
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])  # demo prints as it goes
+def test_commands_take_json(name):
+    options = {option.flags[0]: option for option in iter_flat_options(COMMANDS[name])}
+    assert options["--json"].help.startswith("Print JSON instead of")
+
+
+def test_a_flag_is_a_number_in_all_commands_or_in_none():
+    """`--pool` was a number of captions in one command, and a folder in another."""
+    kinds = {}
+    for name, command in COMMANDS.items():
+        for option in iter_flat_options(command):
+            members = set(union_members(_strip_annotations(option.hint)))
+            kinds.setdefault(option.flags[0], {})[name] = not members.isdisjoint({int, float})
+    assert {flag: by for flag, by in kinds.items() if len(set(by.values())) > 1} == {}

@@ -7,10 +7,10 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from prolip.adaptation.config import AdaptConfig
-from prolip.cli.options import Data
+from prolip.cli.options import Data, Json, print_written
 
 
-def adapt(data: Positional[Data], out: Path, config: AdaptConfig) -> None:
+def adapt(data: Positional[Data], out: Path, config: AdaptConfig, as_json: Json = False) -> None:
     """Train heads with uncertainty on frozen encoders, from image-text pairs. An interrupted run can be continued.
 
     Example: prolip adapt photos.csv --out my-model
@@ -22,4 +22,7 @@ def adapt(data: Positional[Data], out: Path, config: AdaptConfig) -> None:
     from prolip.adaptation.adapt import adapt as run_adaptation
 
     model = run_adaptation(data, out, config)
-    print(f'{model}\nthe model is in {out}: prolip.load("{out}")')
+    if as_json:
+        print_written([out], as_json)
+    else:
+        print(f'{model}\nthe model is in {out}: prolip.load("{out}")')

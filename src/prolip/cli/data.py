@@ -11,12 +11,12 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from prolip.choices import WorldName
-from prolip.cli.options import Data, Json, print_json
+from prolip.cli.options import Data, Json, print_json, print_written
 from prolip.data.config import CheckConfig, HierarImgsBuildConfig, TokenizerTrainConfig
 from prolip.scenes.config import SceneDatasetSpec
 
 
-def scenes(out: Path, spec: SceneDatasetSpec) -> None:
+def scenes(out: Path, spec: SceneDatasetSpec, as_json: Json = False) -> None:
     """Write procedural scenes: training shards, and evaluation sets in the layouts of the real ones.
 
     Example: prolip data scenes --out scenes --world hard --num-train 50000
@@ -28,8 +28,7 @@ def scenes(out: Path, spec: SceneDatasetSpec) -> None:
     """
     from prolip.scenes.writer import write_dataset
 
-    for folder in write_dataset(out.expanduser(), spec):
-        print(folder)
+    print_written(write_dataset(out.expanduser(), spec), as_json)
 
 
 def hierarimgs(
@@ -85,7 +84,10 @@ def check(
 
 
 def tokenizer(
-    data: Annotated[Positional[list[Data]], arg(metavar="DATA")], out: Path, config: TokenizerTrainConfig
+    data: Annotated[Positional[list[Data]], arg(metavar="DATA")],
+    out: Path,
+    config: TokenizerTrainConfig,
+    as_json: Json = False,
 ) -> None:
     """Train a tokenizer on the captions of data, or of a text file with a caption per line.
 
@@ -106,7 +108,10 @@ def tokenizer(
     trained = train_tokenizer(data, config)
     path.parent.mkdir(parents=True, exist_ok=True)
     trained.save(path)
-    print(f"{path}: {trained.config.vocab_size:,} tokens")
+    if as_json:
+        print_written([path], as_json, vocab_size=trained.config.vocab_size)
+    else:
+        print(f"{path}: {trained.config.vocab_size:,} tokens")
 
 
 def ambiguity(

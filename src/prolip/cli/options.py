@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Protocol
 
 from tyro.conf import arg
@@ -41,3 +43,15 @@ def print_json(result: HasJson, **more: object) -> None:
         more: More members of the object.
     """
     print(json.dumps(json.loads(result.to_json()) | more, indent=2, allow_nan=False))
+
+
+def print_written(paths: Iterable[str | Path], as_json: bool, **more: object) -> None:
+    """Print the files and folders that a command wrote: a line each, or {"written": [...]}.
+
+    Args:
+        paths: The files and folders.
+        as_json: Whether to print JSON.
+        more: More members of the JSON object.
+    """
+    words = [str(path) for path in paths]
+    print(json.dumps({"written": words} | more, indent=2) if as_json else "\n".join(words))

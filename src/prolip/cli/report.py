@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from prolip.choices import SceneWorld
 from prolip.cli import common
+from prolip.cli.options import Json, print_written
 from prolip.reports.page.config import ReportConfig
 
 
@@ -18,6 +19,7 @@ def page(
     config: ReportConfig,
     out: Path | None = None,
     compare: tuple[str, ...] = (),
+    as_json: Json = False,
 ) -> None:
     """HTML page of a training run, whose model is evaluated, or of results that prolip evaluate wrote.
 
@@ -36,10 +38,10 @@ def page(
         folder, out, config, compare=[_parse_named_model(word) for word in compare],
         command=["prolip", *common.command_line],
     )  # fmt: skip
-    print(report_page.path)
+    print_written([report_page.path], as_json)
 
 
-def toy(out: Path = Path("toy-inclusion")) -> None:
+def toy(out: Path = Path("toy-inclusion"), as_json: Json = False) -> None:
     """Figure of log inclusion, H, KL, DKL and containment for pairs of 1-D Gaussians.
 
     Example: prolip report toy --out toy-inclusion
@@ -49,10 +51,12 @@ def toy(out: Path = Path("toy-inclusion")) -> None:
     """
     from prolip.reports.toy import save_toy_figure
 
-    print(*save_toy_figure(_get_figure_path(out, "toy-inclusion")), sep="\n")
+    print_written(save_toy_figure(_get_figure_path(out, "toy-inclusion")), as_json)
 
 
-def scenes(out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0) -> None:
+def scenes(
+    out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0, as_json: Json = False
+) -> None:
     """Sheets of scenes: with captions from general to specific, and behind veils; with the true ambiguity of each.
 
     Example: prolip report scenes --world simple --out scenes
@@ -66,9 +70,9 @@ def scenes(out: Path = Path("scenes"), world: SceneWorld = "hard", seed: int = 0
     from prolip.reports.scenes import save_scene_sheet, save_veil_sheet
 
     path = _get_figure_path(out, "scenes")
-    print(*save_scene_sheet(path, world, seed), sep="\n")
     name = path.name.removesuffix(".png").removesuffix(".svg")
-    print(*save_veil_sheet(path.with_name(f"{name}-veils"), world, seed), sep="\n")
+    veils = path.with_name(f"{name}-veils")
+    print_written([*save_scene_sheet(path, world, seed), *save_veil_sheet(veils, world, seed)], as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"page": page, "toy": toy, "scenes": scenes}

@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from prolip.choices import ExportTarget
-from prolip.cli.options import Json, print_json
+from prolip.cli.options import Json, print_json, print_written
 from prolip.weights.config import ConvertConfig
 
 
@@ -36,7 +36,10 @@ def convert(
 
 
 def export(
-    source: Annotated[Positional[str], arg(metavar="SOURCE")], out: Path, to: ExportTarget = "model"
+    source: Annotated[Positional[str], arg(metavar="SOURCE")],
+    out: Path,
+    to: ExportTarget = "model",
+    as_json: Json = False,
 ) -> None:
     """Write the model of a training checkpoint, or embeddings as a table for other programs.
 
@@ -58,12 +61,13 @@ def export(
     if to == "model":
         from prolip.training import state
 
-        print(state.export_checkpoint(Path(source).expanduser(), out.expanduser()))
+        written = state.export_checkpoint(Path(source).expanduser(), out.expanduser())
     elif to == "vectors":
         from prolip.integrations.vectors import write_vectors
 
-        print(write_vectors(source, out))
+        written = write_vectors(source, out)
     else:
         from prolip.integrations.atlas import write_atlas
 
-        print(write_atlas(source, out))
+        written = write_atlas(source, out)
+    print_written([written], as_json)

@@ -189,7 +189,7 @@ class ImageAmbiguityConfig:
 
     min_group: int = 20
     """Fewest images of a veil for a correlation within it."""
-    pool: int = 2000
+    pool_size: int = 2000
     """Most captions in the pool over which the perplexity of an image is computed."""
     controls: int = 3
     """Number of untrained models of the same size that are evaluated too, with the seeds 0, 1, ..."""
@@ -197,7 +197,7 @@ class ImageAmbiguityConfig:
     def __post_init__(self) -> None:
         """Raise ValueError unless all settings are in range."""
         require_positive_int(self.min_group, "min_group")
-        require_positive_int(self.pool, "pool")
+        require_positive_int(self.pool_size, "pool_size")
 
 
 def require_limit(limit: int | None) -> None:

@@ -77,7 +77,7 @@ def evaluate_image_ambiguity(
     if isinstance(data, LabeledData):
         classes = embed_classes(embedder, data.class_names, data.templates)
         answers = _answer(embedder.logit_parameters, data, images, classes)
-    pool = _embed_pool(embedder, images, config.pool, classes)
+    pool = _embed_pool(embedder, images, config.pool_size, classes)
     scores = _compute_scores(embedder, images, classes, pool) | _measure_pictures(source, images)
     if embedder.has_uncertainty:
         scores |= _measure_controls(controls, source, images)
