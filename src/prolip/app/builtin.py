@@ -117,7 +117,8 @@ PHOTO_CHAINS = (
 def list_builtin() -> list[BuiltinCollection]:
     """The collections that this installation can show; imports nothing."""
     scenes = BuiltinCollection(
-        SCENES, "Generated scenes", ("something", "a pink thing", "a blue circle", "a small purple cross at the top right"),
+        SCENES, "Generated scenes",
+        ("something", "a pink thing", "a blue circle", "a small purple cross at the top right"),
         "a red circle", (), _iter_scenes, _make_scene_examples,
     )  # fmt: skip
     photos = BuiltinCollection(

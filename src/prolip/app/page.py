@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.app import classify, collection, compare, search, traverse
 from prolip.app.answers import describe_failure
-from prolip.app.components import UploadedImage, UploadedImages, gradio
+from prolip.app.components import gradio, make_upload, make_uploads
 from prolip.app.inputs import MAX_EXAMPLES, MAX_TEXTS, NamedImage, parse_lines, read_uploads
 from prolip.app.views import markup
 from prolip.app.views.classify import show_classes
@@ -273,7 +273,7 @@ class _Parts:
         """Images and captions in, everything about them out."""
         with _tab("Compare"):
             with gradio.Row():
-                self.images = _many_images("Images", "compare-images")
+                self.images = make_uploads("Images", "compare-images")
                 captions = gradio.Textbox(
                     label="Captions, one per line", lines=7, max_lines=12, elem_id="compare-captions"
                 )
@@ -298,7 +298,7 @@ class _Parts:
                             [("images", "image"), ("texts", "text")], value="image", label="Search among"
                         )
                         count = gradio.Slider(1, search.MAX_RESULTS, 12, step=1, label="Results")
-                image = _one_image("Or an image", "search-image")
+                image = make_upload("Or an image", "search-image")
             with gradio.Row():
                 only = gradio.Checkbox(False, label="Only what matches", elem_id="search-only")
                 matching = gradio.Slider(1, 99, 10, step=1, label="with a probability of at least, in %")
@@ -322,7 +322,7 @@ class _Parts:
         """An image in, two paths of captions out."""
         with _tab("Traverse"):
             with gradio.Row():
-                image = _one_image("Image", "traverse-image")
+                image = make_upload("Image", "traverse-image")
                 with gradio.Column():
                     sample = _pick_sample()
                     captions = gradio.Textbox(
@@ -360,7 +360,7 @@ class _Parts:
         """An image and classes in, the classes and their trust out; with examples, learned weights."""
         with _tab("Classify"):
             with gradio.Row():
-                image = _one_image("Image", "classify-image")
+                image = make_upload("Image", "classify-image")
                 with gradio.Column():
                     sample = _pick_sample()
                     names = gradio.Textbox(
@@ -379,10 +379,10 @@ class _Parts:
                     False, label="Use labeled examples that come with the collection", elem_id="use-examples"
                 )
                 with gradio.Row():
-                    examples = _many_images("Or your own examples", "example-images")
+                    examples = make_uploads("Or your own examples", "example-images")
                     labels = gradio.Textbox(
-                        label="Their labels, one per line in the order of the images; none: they have none", lines=6, max_lines=9,
-                        elem_id="example-labels",
+                        label="Their labels, one per line in the order of the images; none: they have none",
+                        lines=6, max_lines=9, elem_id="example-labels",
                     )  # fmt: skip
             button = gradio.Button("Classify", variant="primary", elem_id="classify-go")
             shown = gradio.HTML(elem_id="classify-result", min_height=120)
@@ -404,21 +404,6 @@ def _tab(title: str) -> Any:
 def _on(event: Any, handler: Callable[..., Any], inputs: Sequence[Any], outputs: Any) -> None:
     """Call a handler on an event; the HTTP API of Gradio doesn't list it, since it answers with HTML."""
     event(handler, list(inputs), outputs, api_visibility="private", concurrency_id="compute")
-
-
-def _one_image(label: str, elem_id: str) -> Any:
-    """A component for one image."""
-    return UploadedImage(
-        label=label, type="filepath", sources=["upload", "clipboard"], height=210, elem_id=elem_id, buttons=[]
-    )
-
-
-def _many_images(label: str, elem_id: str) -> Any:
-    """A component for several images."""
-    return UploadedImages(
-        label=label, type="filepath", interactive=True, file_types=["image"], columns=4, height=210, elem_id=elem_id,
-        buttons=[], preview=False, object_fit="cover",
-    )  # fmt: skip
 
 
 def _pick_sample() -> Any:

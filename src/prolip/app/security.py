@@ -21,7 +21,7 @@ ALLOWED_PATHS = (
     "/gradio_api/queue/", "/gradio_api/upload", "/gradio_api/file=", "/gradio_api/heartbeat/",
     "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
 )  # fmt: skip
-"""Beginnings of the paths that the page needs. Gradio has others (proxies, shares, monitoring), which are not served."""
+"""Beginnings of the paths that the page needs. Others of Gradio (proxies, monitoring) are not served."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; "

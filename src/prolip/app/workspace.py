@@ -40,7 +40,7 @@ log = logging.getLogger("prolip.app")
 NUM_SAMPLES = 12
 """Images of the collection that can be chosen in place of an upload."""
 ITEM_COLUMNS = ("row", "origin", "id", "index", "modality", "uncertainty", "caption", "path", "url")
-DEFAULT_TEMPLATES = ("a photo of a {c}.", "a picture of a {c}.", "{c}")
+DEFAULT_CLASSES = LabeledExamples(("cat", "dog"), ("a photo of a {c}.", "a picture of a {c}.", "{c}"))
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Workspace:
     captions: tuple[str, ...] = ("a photo", "a photo of a cat", "a photo of a dog")
     query: str = ""
     traverse_captions: tuple[str, ...] = ()
-    examples: LabeledExamples = LabeledExamples(("cat", "dog"), DEFAULT_TEMPLATES)
+    examples: LabeledExamples = DEFAULT_CLASSES
     model_lock: threading.Lock = field(default_factory=threading.Lock)
     _read_lock: threading.Lock = field(default_factory=threading.Lock)
     filter_lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,1 +1,1 @@
-"""Views: results as HTML and SVG. Every text of a user is escaped here, and nothing is computed but positions of ink."""
+"""Views: results as HTML and SVG. Texts of users are escaped here; nothing is computed but positions and colors."""

@@ -57,10 +57,11 @@ def _show_prediction(prediction: Prediction, picture: Image.Image) -> str:
         ]
         bars = f'<div class="pl-bars">{"".join(rows)}</div>'
     explanation = (
-        "The bars are match probabilities: a picture of none of the classes matches none. A large share with a low match "
-        "is the best of bad choices. Classes that fit: near 1 is decided, near all of them is a guess."
+        "The bars are match probabilities: a picture of none of the classes matches none. A large share with a low "
+        "match is the best of bad choices. Classes that fit: near 1 is decided, near all of them is a guess."
     )
-    body = f'<div class="pl-subject">{markup.make_picture(picture, prediction.image)}<div class="pl-grow">{head}{bars}</div></div>'
+    image = markup.make_picture(picture, prediction.image)
+    body = f'<div class="pl-subject">{image}<div class="pl-grow">{head}{bars}</div></div>'
     return markup.make_section(markup.escape(prediction.image), explanation, body)
 
 

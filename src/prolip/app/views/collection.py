@@ -122,10 +122,10 @@ def _draw_distribution(name: str, quantiles: Sequence[float], low: float, high: 
     counts = [0] * BINS
     for value in quantiles:
         counts[min(int((value - low) / (high - low) * BINS), BINS - 1) if high > low else 0] += 1
-    tallest, width = max(counts), WIDTH / BINS
+    width, unit, bottom = WIDTH / BINS, (HEIGHT - BASE) / max(counts), HEIGHT - BASE
     bars = "".join(
-        f'<rect class="pl-{name}" x="{number * width + 1:.1f}" y="{HEIGHT - BASE - (HEIGHT - BASE) * count / tallest:.1f}" '
-        f'width="{width - 2:.1f}" height="{(HEIGHT - BASE) * count / tallest:.1f}"><title>'
+        f'<rect class="pl-{name}" x="{number * width + 1:.1f}" y="{bottom - unit * count:.1f}" '
+        f'width="{width - 2:.1f}" height="{unit * count:.1f}"><title>'
         f"{count / len(quantiles):.1%} from {markup.format_value(low + (high - low) * number / BINS)} to "
         f"{markup.format_value(low + (high - low) * (number + 1) / BINS)}</title></rect>"
         for number, count in enumerate(counts)

@@ -36,7 +36,7 @@ def show_comparison(result: CompareResult, pictures: Sequence[Image.Image]) -> s
     parts.append(
         markup.make_section(
             "In a plane",
-            "PCA of samples from all of them: a dot is a mean, an ellipse its covariance. Point at one to read its name.",
+            "PCA of samples: a dot is a mean, an ellipse its covariance. Point at one to read its name.",
             draw_plane(
                 result.images_in_plane, result.captions_in_plane, result.images, result.captions,
                 result.explained_variance_ratio,
@@ -91,7 +91,7 @@ def _show_matrices(result: CompareResult, images: Sequence[str], captions: Seque
     if result.inclusion is not None:
         sections.append(
             _show_matrix(
-                "Inclusion H(image in caption)", "Above 0 the caption is the wider one of the two; compare rows with care.",
+                "Inclusion H(image in caption)", "Above 0 the caption is the wider of the two.",
                 result.inclusion, (images, captions), "signed",
             )
         )  # fmt: skip

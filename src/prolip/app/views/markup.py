@@ -151,14 +151,15 @@ def make_heat_map(
     body = "".join(
         f'<tr><th scope="row">{row}</th>'
         + "".join(
-            f'<td style="--pl-strength:{STRONGEST * abs(strength):.3f}" class="{"pl-low" if strength < 0 else "pl-high"}">'
-            f"{text}</td>"
+            f'<td style="--pl-strength:{STRONGEST * abs(strength):.3f}" '
+            f'class="{"pl-low" if strength < 0 else "pl-high"}">{text}</td>'
             for text, strength in zip(texts, values, strict=True)
         )
         + "</tr>"
         for row, texts, values in zip(rows, cells, strengths, strict=True)
     )
-    return f'<div class="pl-scroll"><table class="pl-heat"><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="pl-scroll"><table class="pl-heat">{table}</table></div>'
 
 
 def make_picture(image: Image.Image, alt: str, size: tuple[int, int] = THUMBNAIL) -> str:
@@ -198,7 +199,8 @@ def make_card(picture: str, lines: Sequence[str], row: int | None = None, title:
     )
     if row is None:
         return f'<div class="pl-card">{picture}{text}</div>'
-    return f'<button type="button" class="pl-card pl-click" data-row="{row:d}" title="{html.escape(title)}">{picture}{text}</button>'
+    start = f'<button type="button" class="pl-card pl-click" data-row="{row:d}" title="{html.escape(title)}">'
+    return f"{start}{picture}{text}</button>"
 
 
 def _mark_first(lines: Sequence[str]) -> list[tuple[bool, str]]:

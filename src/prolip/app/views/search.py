@@ -29,8 +29,8 @@ def show_response(workspace: Workspace, response: SearchResponse) -> str:
     plural = "" if len(response.hits) == 1 else "s"
     heading = f"{len(response.hits)} {response.target_modality}{plural} for {markup.escape(response.query)}"
     explanation = (
-        "Best first. <b>match</b>: probability that it belongs to the query. <b>uncertainty</b>: how much it leaves open. "
-        "Click one to search from it."
+        "Best first. <b>match</b>: probability that it belongs to the query. <b>uncertainty</b>: how much it leaves "
+        "open. Click one to search from it."
     )
     cards = [_make_card(workspace, row, response) for row in response.hits.to_dicts()]
     grid = markup.make_grid(cards) if cards else markup.make_message("No item passes.")
