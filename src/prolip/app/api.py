@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -52,9 +54,19 @@ class Form:
         """The number of a field; InputError if it is none."""
         text = self.text(name)
         try:
-            return float(text) if text else default
+            value = float(text) if text else default
         except ValueError:
-            raise InputError(f"{name} must be a number.") from None
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise InputError(f"{name} must be a number.")
+        return value
+
+    def integer(self, name: str) -> int | None:
+        """The whole number of a field, None without one; InputError if it is none."""
+        text = self.text(name)
+        if text and not re.fullmatch(r"-?[0-9]{1,15}", text):
+            raise InputError(f"{name} must be a whole number.")
+        return int(text) if text else None
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> Any:
         """The text of a field, one of some; InputError if it is another."""
@@ -145,14 +157,14 @@ def _compare(workspaces: Workspaces, form: Form) -> Response:
 
 def _search(workspaces: Workspaces, form: Form) -> Response:
     """Fields: model, text or image (file) or row, modality, k, matching, max_uncertainty."""
-    row, images = form.number("row"), form.images("image")
+    k, images = form.integer("k"), form.images("image")
     modality: Modality = form.choice("modality", ("image", "text"), "image")
     request = search.SearchRequest(
         text=form.text("text"),
         image=images[0] if images else None,
-        row=None if row is None else int(row),
+        row=form.integer("row"),
         modality=modality,
-        k=int(form.number("k", 12) or 12),
+        k=12 if k is None else k,
         matching=form.number("matching"),
         max_uncertainty=form.number("max_uncertainty"),
     )
@@ -169,7 +181,7 @@ def _traverse(workspaces: Workspaces, form: Form) -> Response:
 def _read_collection_request(form: Form) -> collection.CollectionRequest:
     """Fields: rank_by, keep_fraction, duplicates."""
     rank_by: FilterCriterion = form.choice(
-        "rank_by", ("csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"), "csd"
+        "rank_by", ("csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"), "cosine"
     )
     duplicates = form.choice("duplicates", ("images", "captions", "both", "none"), "images")
     kind: DuplicateKind | None = None if duplicates == "none" else duplicates

@@ -40,7 +40,7 @@ EXPORT_COLUMNS = ("id", "index", *ITEM_COLUMNS[1:], "outcome")
 class CollectionRequest:
     """Which pairs of a collection to keep."""
 
-    rank_by: FilterCriterion = "csd"
+    rank_by: FilterCriterion = "cosine"
     """What ranks pairs of image and caption."""
     keep_fraction: float = 0.9
     """Fraction of the samples that is kept."""

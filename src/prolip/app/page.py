@@ -338,7 +338,7 @@ class _Parts:
         """Which pairs to keep in, distributions and lists out, and a file of ids."""
         with _tab("Collection"):
             with gradio.Row():
-                rank_by = gradio.Dropdown(CHOICES["rank_by"], value="csd", label="Rank pairs by")
+                rank_by = gradio.Dropdown(CHOICES["rank_by"], value="cosine", label="Rank pairs by")
                 keep = gradio.Slider(1, 100, 90, step=1, label="Keep the best, in %")
                 duplicates = gradio.Dropdown(
                     CHOICES["duplicates"], value="images", label="Drop near-duplicates"

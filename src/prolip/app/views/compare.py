@@ -95,7 +95,7 @@ def _show_matrices(result: CompareResult, images: Sequence[str], captions: Seque
                 result.inclusion, (images, captions), "signed",
             )
         )  # fmt: skip
-    if result.containment is not None and result.log_containment is not None:
+    if result.log_containment is not None:
         sections.append(
             markup.make_section(
                 "Containment of the image",
@@ -103,7 +103,7 @@ def _show_matrices(result: CompareResult, images: Sequence[str], captions: Seque
                 markup.make_heat_map(
                     images,
                     captions,
-                    [[markup.format_value(value) for value in row] for row in result.containment],
+                    [[markup.format_log(value) for value in row] for row in result.log_containment],
                     _spread(result.log_containment),
                 ),
             )

@@ -45,6 +45,23 @@ def format_value(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1e}".replace("e-0", "e-")
 
 
+def format_log(log_value: float | None) -> str:
+    """Format a number that is given by its natural logarithm, and may be too small for a float.
+
+    Args:
+        log_value: The logarithm; None: "-".
+
+    Returns:
+        Such as 0.324 or 2e-45.
+    """
+    if log_value is None or log_value == -math.inf:
+        return "-" if log_value is None else "0"
+    exponent = math.floor(log_value / math.log(10))
+    if exponent >= -3:
+        return format_value(math.exp(log_value))
+    return f"{math.exp(log_value - exponent * math.log(10)):.1f}e{exponent}"
+
+
 def format_percent(value: float | None) -> str:
     """Format a probability as a percentage.
 
