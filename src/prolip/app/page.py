@@ -116,6 +116,20 @@ class Handlers:
         request = search.SearchRequest(row=int(row), **_read_search_options(*options))
         return show_response(workspace, search.search(workspace, request))
 
+    def on_click(
+        self,
+        name: str,
+        modality: Any,
+        k: Any,
+        only: Any,
+        matching: Any,
+        uncertain: Any,
+        event: gradio.EventData,
+    ) -> str:
+        """Search for the item whose card was clicked."""
+        options = (modality, k, only, matching, uncertain)
+        return guarded(self.search_from)(name, getattr(event, "row", -1), *options)
+
     def traverse(self, name: str, path: str | None, sample: int | None, captions: str) -> str:
         """Traverse captions for an upload, or for an image of the collection."""
         workspace = self._workspaces.get(name)
@@ -311,11 +325,7 @@ class _Parts:
             for event in (button.click, text.submit):
                 _on(event, guarded(self._handlers.search), [self._name, text, image, *options], found)
 
-            def search_from(name: str, *values: Any, event: gradio.EventData) -> str:
-                return guarded(self._handlers.search_from)(name, getattr(event, "row", -1), *values)
-
-            search_from.__annotations__["event"] = gradio.EventData
-            _on(found.click, search_from, [self._name, *options], found)
+            _on(found.click, self._handlers.on_click, [self._name, *options], found)
         return text
 
     def build_traverse(self) -> tuple[Any, Any]:
