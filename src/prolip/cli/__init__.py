@@ -18,6 +18,7 @@ from prolip.cli import data as data_commands
 from prolip.cli import evaluate as evaluate_commands
 from prolip.cli import report as report_commands
 from prolip.cli.adapt import adapt
+from prolip.cli.app import app
 from prolip.cli.cache import cache
 from prolip.cli.calibrate import calibrate
 from prolip.cli.demo import demo, doctor
@@ -85,6 +86,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "filter": filter_,
     "traverse": traverse,
     "report": _report,
+    "app": app,
     "cache": cache,
     "doctor": doctor,
 }

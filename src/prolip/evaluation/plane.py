@@ -86,6 +86,15 @@ class Plane:
         products = torch.stack([first * first, first * second, first * second, second * second])
         return (z.var.double() @ products.mT).reshape(-1, 2, 2)
 
+    def project_gaussians(self, z: Gaussian) -> list[ProjectedGaussian]:
+        """Gaussians (N, D) in the plane, as plain numbers."""
+        means = self.project(z.mean).tolist()
+        covariances = self.project_covariances(z).flatten(1)[:, [0, 1, 3]].tolist()
+        return [
+            ProjectedGaussian(mean=tuple(mean), covariance=tuple(covariance))
+            for mean, covariance in zip(means, covariances, strict=True)
+        ]
+
 
 def fit_plane(
     gaussians: Sequence[Gaussian], generator: torch.Generator, num_samples: int = NUM_SAMPLES
@@ -180,26 +189,19 @@ def project_similar_images(
     # row of an image -> its position in the result
     positions = {row: position for position, row in enumerate(image_rows.tolist())}
     projected_images = tuple(
-        ProjectedImage(index=int(pairs.indices[row]), mean=mean, covariance=covariance)
-        for row, (mean, covariance) in zip(image_rows, _project(plane, images), strict=True)
+        ProjectedImage(index=int(pairs.indices[row]), mean=z.mean, covariance=z.covariance)
+        for row, z in zip(image_rows, plane.project_gaussians(images), strict=True)
     )
     projected_captions = tuple(
         ProjectedCaption(
             caption=pairs.captions.texts[row],
             image=positions[int(pairs.captions.image_index[row])],
-            mean=mean,
-            covariance=covariance,
+            mean=z.mean,
+            covariance=z.covariance,
         )
-        for row, (mean, covariance) in zip(caption_rows.tolist(), _project(plane, texts), strict=True)
+        for row, z in zip(caption_rows.tolist(), plane.project_gaussians(texts), strict=True)
     )
     ratio = tuple(plane.explained_variance_ratio.tolist())
     return ProjectedPairs(
         images=projected_images, captions=projected_captions, explained_variance_ratio=ratio
     )
-
-
-def _project(plane: Plane, z: Gaussian) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-    """Mean (x, y) and covariance (xx, xy, yy) of each Gaussian in the plane."""
-    means = plane.project(z.mean).tolist()
-    covariances = plane.project_covariances(z).flatten(1)[:, [0, 1, 3]].tolist()
-    return [(tuple(mean), tuple(covariance)) for mean, covariance in zip(means, covariances, strict=True)]

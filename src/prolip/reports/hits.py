@@ -39,7 +39,7 @@ def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> 
     Raises:
         ValueError: There are no hits.
     """
-    images = _HitImages(database)
+    images = HitImages(database)
     found = zip(response.hits.to_dicts(), response.hits.locations, strict=True)
     items = [_make_sheet_item(images, row, location, response) for row, location in found]
     if not items:
@@ -51,8 +51,12 @@ def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> 
     )
 
 
-class _HitImages:
-    """Reads the images of hits, which may come from several embedded data sets."""
+class HitImages:
+    """Reads the images of hits, which may come from several embedded data sets.
+
+    Args:
+        database: The database that was searched.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -65,12 +69,22 @@ class _HitImages:
         return OriginalImages(EmbeddingDataset(open_storage(entry["location"]), header))
 
     def read(self, row: dict[str, Any]) -> Image.Image:
-        """The image of a hit, a row of the response; raises one of `READ_ERRORS` if it can't be read."""
+        """Read the image of a hit.
+
+        Args:
+            row: A row of the response, with `origin`, `path` and `index`.
+
+        Returns:
+            The image.
+
+        Raises:
+            ValueError, OSError, IndexError: It can't be read (`READ_ERRORS`).
+        """
         return self.open_originals(row["origin"]).read(row)
 
 
 def _make_sheet_item(
-    images: _HitImages, row: dict[str, Any], location: str | None, response: SearchResponse
+    images: HitImages, row: dict[str, Any], location: str | None, response: SearchResponse
 ) -> SheetItem:
     """Make the item of one hit: its image (a gray square if it can't be read), caption or id, scores, and location."""
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]

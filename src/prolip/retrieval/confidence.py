@@ -88,6 +88,11 @@ class SearchConfidence:
         return self.is_low or bool(self.unknown_words)
 
     @property
+    def num_doubts(self) -> int:
+        """How many of the sentences of `describe`, the first ones, are doubts."""
+        return len(self._describe_doubts())
+
+    @property
     def is_general(self) -> bool:
         """Whether the query is so general that many items fit it."""
         return (self.equally_good if self.fitting is None else self.fitting.value) >= GENERAL_COUNT

@@ -1,0 +1,138 @@
+"""The server of the explorer: the page, the HTTP API and their limits, on one port."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prolip.app.config import AppConfig
+from prolip.configs import takes_config
+from prolip.extras import import_extra
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+log = logging.getLogger("prolip.app")
+
+OFFLINE = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SSR_MODE": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
+FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
+PLAIN_LABELS = {
+    f"block_{part}_{name}{dark}": value
+    for part in ("title", "label")
+    for name, value in {
+        "background_fill": "transparent", "text_color": "*body_text_color_subdued", "text_weight": "500",
+        "border_width": "0px", "padding": "0",
+    }.items()
+    for dark in ("", "_dark")
+    if not (dark and name in ("text_weight", "padding"))
+    if not (part == "label" and name == "padding")
+}  # fmt: skip
+"""Labels of components as quiet text."""
+MONO_FONTS = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
+
+
+def make_app(config: AppConfig, folder: Path) -> ASGIApp:
+    """Make the application, without a server around it.
+
+    Args:
+        config: What it shows, and who may see it.
+        folder: An empty folder for uploads, exports and built-in collections; the caller removes it.
+
+    Returns:
+        The ASGI application, which begins to open its models in the background.
+    """
+    os.environ.update(OFFLINE)
+    os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")  # before gradio is imported
+    (folder / "uploads").mkdir(parents=True, exist_ok=True)
+    from prolip.app.workspace import Workspaces
+
+    workspaces = Workspaces(config, folder / "workspaces")
+    workspaces.open_in_background()  # while gradio is imported
+    gradio = import_extra("gradio", "app")
+    from fastapi import FastAPI
+
+    from prolip.app.api import add_routes
+    from prolip.app.page import STYLE, build_page
+    from prolip.app.security import Guard
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    add_routes(app, workspaces, config)
+    theme = gradio.themes.Soft(
+        primary_hue=gradio.themes.colors.blue,
+        neutral_hue=gradio.themes.colors.slate,
+        font=FONTS,
+        font_mono=MONO_FONTS,
+    ).set(**PLAIN_LABELS)
+    gradio.mount_gradio_app(
+        app, build_page(workspaces, config.concurrency), path="/", show_error=False, footer_links=[],
+        max_file_size=config.max_upload_mb * 1_000_000, ssr_mode=False, run_history=False, enable_monitoring=False,
+        pwa=False, theme=theme, css=STYLE.read_text(encoding="utf-8"), blocked_paths=[str(folder / "workspaces")],
+    )  # fmt: skip
+    return Guard(app, config)
+
+
+@takes_config(AppConfig)
+def serve(config: AppConfig) -> None:
+    """Serve the explorer until Ctrl-C.
+
+    Args:
+        config: What it shows, and who may see it; or its fields as keywords.
+
+    Raises:
+        MissingExtraError: Gradio, or what a database needs, is not installed.
+        ValueError, OSError: The port is taken, or the model or the database can't be opened.
+    """
+    for module in ("gradio", "lancedb", "pyarrow"):
+        _require_installed(module)
+    folder = Path(tempfile.mkdtemp(prefix="prolip-app-"))
+    try:
+        app = make_app(config, folder)
+        _run(app, config)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_installed(module: str) -> None:
+    """Raise MissingExtraError if a module of the extra is not installed, without importing it."""
+    from prolip.extras import missing_modules
+
+    if module in missing_modules("app"):
+        import_extra(module, "app")
+
+
+def _run(app: ASGIApp, config: AppConfig) -> None:
+    """Listen and answer until Ctrl-C; the address is printed."""
+    import socket
+
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        raise ValueError(
+            f"can't listen on {config.host}:{config.port} ({error.strerror}): choose another --port"
+        ) from None
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    print(f"prolip app: http://{host}:{listener.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
+    if not config.is_local:
+        print(_describe_openness(config), flush=True)
+    server: Any = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        )
+    )
+    server.run(sockets=[listener])
+
+
+def _describe_openness(config: AppConfig) -> str:
+    """Who can reach a page that isn't local."""
+    if config.auth is None:
+        return "WARNING: no password. Whoever reaches this port can use the models and see the database."
+    return "It can be reached from other machines, with the password; without TLS in front, the network can read it."
