@@ -45,11 +45,15 @@ def run() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def main() -> None:
-    """Run the command; imported here, after Ctrl-C has its handler."""
+def main(args: list[str] | None = None) -> None:
+    """Run a command, as `prolip.cli.main`, which is imported here, after Ctrl-C has its handler.
+
+    Args:
+        args: Words of the command line. None: those of the process.
+    """
     from prolip.cli import main as run_command
 
-    run_command()
+    run_command(args)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

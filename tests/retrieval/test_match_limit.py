@@ -125,7 +125,13 @@ def test_nothing_matches(ppcl, capsys):
     filtered = respond(ppcl, matching=0.999, where="index < 0").match_messages[1]
     assert filtered == "no image that passes the filter matches with a probability of at least 0.999"
     show(found)
-    assert "no image of this database matches" in capsys.readouterr().out.replace("\n", " ")
+    printed = capsys.readouterr().out
+    assert "no image of this database matches" in printed.replace("\n", " ")
+    assert "cosine" not in printed, "headings of a table without rows"
+    assert json.loads(found.to_json())["confidence"]["nothing_matches"]
+    doubtful = ("fit", "as good as", "nearer")  # claims about items of which none matches
+    assert not any(word in line for line in found.confidence.describe() for word in doubtful)
+    assert any(word in line for line in respond(ppcl).confidence.describe() for word in doubtful)
     assert json.loads(found.to_json())["match_messages"] == list(found.match_messages)
     assert json.loads(found.to_json())["hits"] == []
 

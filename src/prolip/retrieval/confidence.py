@@ -64,6 +64,8 @@ class SearchConfidence:
         unknown_words: Words of the query that the model never met in training (`ProLIP.find_unknown_words`).
         relative_match: How well the searched items match the query, as a multiple of how well they match ""; None: the
             model is not of likelihood, or query and items have the same modality.
+        nothing_matches: Whether a limit on the match probability has excluded every item; then nothing is said of how
+            many fit, or are as good as the first.
     """
 
     query_modality: Modality
@@ -76,6 +78,7 @@ class SearchConfidence:
     fitting: PerplexityEstimate | None = None
     unknown_words: tuple[str, ...] = ()
     relative_match: float | None = None
+    nothing_matches: bool = False
 
     @property
     def is_low(self) -> bool:
@@ -116,6 +119,8 @@ class SearchConfidence:
                 "the database"
             )
             lines.append(f"uncertainty of the query: {self.uncertainty:.4g}{comparison}")
+        if self.nothing_matches:
+            return lines
         if self.copies:
             others = "1 other result is" if self.copies == 1 else f"{self.copies} other results are"
             lines.append(f"{others} identical to the nearest")

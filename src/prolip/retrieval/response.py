@@ -229,6 +229,7 @@ def search_with_confidence(
         confidence,
         unknown_words=tuple(unknown_words),
         relative_match=None if fitting is None else fitting.relative_match,
+        nothing_matches=config.matching is not None and not len(hits),
     )
     if confidence.match is not None and hits.match is not None:
         # the match probability is that of the result that is shown first
@@ -282,18 +283,16 @@ def show(response: SearchResponse) -> None:
     texts = {"id": hits.column("id"), "caption": hits.column("caption")}
     if any(hits.locations):
         texts["path" if any(hits.column("path")) else "url"] = hits.locations
-    table = make_table(
-        f"{printable(response.query)}: {len(hits)} {response.target_modality}{'' if len(hits) == 1 else 's'}",
-        ["", *texts],
-        [*scores, "uncertainty"],
-        caption=f"search: {hits.method}",
+    title = (
+        f"{printable(response.query)}: {len(hits)} {response.target_modality}{'' if len(hits) == 1 else 's'}"
     )
+    table = make_table(title, ["", *texts], [*scores, "uncertainty"], caption=f"search: {hits.method}")
     numbers = [[f"{value:.4g}" for value in values] for values in (*scores.values(), hits.uncertainty)]
     cells = [[printable(text or "-") for text in column] for column in texts.values()]
     for rank, row in enumerate(zip(*cells, *numbers, strict=True), start=1):
         table.add_row(str(rank), *row)
     console = make_console()
-    console.print(table)
+    console.print(table if len(hits) else title)  # no headings without rows
     for line in [*response.match_messages, *response.confidence.describe()]:
         console.print(line)
 
