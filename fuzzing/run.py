@@ -213,7 +213,13 @@ def _try_input(read: Any, content: bytes) -> tuple[str, str, str]:
 
 
 def _get_peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
+    """Largest resident memory of this process so far, in bytes.
+
+    Not ru_maxrss on Linux: a process inherits that of its parent, and an input may stay below it unseen.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
