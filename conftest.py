@@ -1,9 +1,11 @@
 """Fixtures shared by all tests: random Gaussians, a tokenizer, a small model."""
 
 import gc
+import hashlib
 import os
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 # Before torch is imported; subprocesses inherit it. Several threads per process would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +18,8 @@ from prolip.gaussian import Gaussian
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer_builders import train_word_level
+from prolip.weights import onnx_module
+from prolip.weights.encoders import packaged
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -54,11 +58,22 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _temporary_cache(tmp_path_factory):
-    """Caches and what sessions remember go to temporary folders, not to the user's."""
+def _temporary_cache(tmp_path_factory, pytestconfig):
+    """Caches and what sessions remember go to temporary folders, not to the user's.
+
+    Graphs of encoders, each of which takes ten seconds to export, stay in pytest's own cache, for all workers and
+    sessions with this torch and this code.
+    """
+    caches = tmp_path_factory.mktemp("cache")
+    versions = hashlib.sha256(torch.__version__.encode())
+    for module in (onnx_module, packaged):
+        versions.update(Path(module.__file__).read_bytes())
+    graphs = pytestconfig.cache.mkdir(f"encoders-{versions.hexdigest()[:16]}")
+    (caches / "prolip").mkdir()
+    (caches / "prolip" / "encoders").symlink_to(graphs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(caches))
         yield
 
 

@@ -69,4 +69,7 @@ def _draw_panel(panel: Any, growth: Growth) -> None:
     panel.set_yscale("log")
     panel.set_xticks(growth.sizes, [f"{size:,}" for size in growth.sizes])
     panel.set_title(f"{growth.quantity}: {growth.work}\n{', '.join(notes)}", fontsize=8, fontweight="normal")
+    low, high = panel.get_ylim()
+    ticks = figures.choose_log_ticks(low, high, max_ticks=5)
+    panel.set_yticks(ticks, [f"{tick:g} x" for tick in ticks])
     panel.minorticks_off()
