@@ -21,8 +21,13 @@ from prolip.measures import inclusion_kernel, inclusion_matrix
 from prolip.threads import use_threads
 
 COMPILED, OURS, BY_PAIR = "torch.compile of the definition", "inclusion_matrix", "its kernel for few pairs"
-SPREADS = (-10.0, -8.0)
+LOG_VARS = (-10.0, -8.0)
 """Means of the log-variances of the two sides; their standard deviation is 1."""
+
+TILE, CALLS = (64, 1024), 100
+"""A tile of pairs whose buffers fit into the cache, and calls of a pass that are timed together."""
+PASSES = {"outer sum": 2, "squared difference": 1, "add quotient": 2, "multiply": 1, "divide": 1}
+"""The passes of a dimension, and how often each is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,7 @@ class InclusionTimes:
         instructions: The vector instructions that torch uses: AVX2, AVX512.
         nanoseconds: Per triple, medians.
         times_faster: Than the first.
+        passes: Nanoseconds per triple of each kind of pass over a tile in cache (PASSES), one kind at a time.
     """
 
     rows: int
@@ -42,6 +48,7 @@ class InclusionTimes:
     instructions: str
     nanoseconds: dict[str, float]
     times_faster: dict[str, float]
+    passes: dict[str, float]
 
 
 def run(*, rows: int = 64, columns: int = 4000, dimensions: int = 768, repeats: int = 5) -> InclusionTimes:
@@ -71,12 +78,14 @@ def run(*, rows: int = 64, columns: int = 4000, dimensions: int = 768, repeats: 
         for work in works.values():
             work()
         times = time_interleaved(works, repeats, clock=time.process_time)
+        passes = time_passes(repeats)
     seconds = {name: statistics.median(runs) for name, runs in times.items()}
     return InclusionTimes(
         rows=rows, columns=columns, dimensions=dimensions,
         instructions=torch.backends.cpu.get_cpu_capability(),
         nanoseconds={name: 1e9 * value / (rows * columns * dimensions) for name, value in seconds.items()},
         times_faster={name: seconds[COMPILED] / value for name, value in seconds.items()},
+        passes=passes,
     )  # fmt: skip
 
 
@@ -87,7 +96,7 @@ def make_works(rows: int, columns: int, dimensions: int) -> dict[str, Callable[[
     generator = torch.Generator().manual_seed(0)
     a, b = (
         random_gaussians(count, dimensions, generator=generator, log_var=log_var)
-        for count, log_var in zip((rows, columns), SPREADS, strict=True)
+        for count, log_var in zip((rows, columns), LOG_VARS, strict=True)
     )
     if torch.backends.cpu.get_cpu_capability() == "AVX2":
         inductor.cpp.simdlen = 256  # it looks at the processor, not at ATEN_CPU_CAPABILITY
@@ -99,6 +108,29 @@ def make_works(rows: int, columns: int, dimensions: int) -> dict[str, Callable[[
     }
 
 
+def time_passes(repeats: int) -> dict[str, float]:
+    """Time each pass of `_sum_by_dimension` alone: nanoseconds per triple, for as many passes as a dimension has."""
+    column, row = torch.rand(TILE[0], 1) + 0.5, torch.rand(TILE[1]) + 0.5
+    out, other, total = (torch.ones(TILE) for _ in range(3))
+    square_difference = torch.ops.aten.mse_loss.out
+    calls: dict[str, Callable[[], object]] = {
+        "outer sum": lambda: torch.add(row, column, alpha=2, out=out),
+        "squared difference": lambda: square_difference(row, column, 0, out=out),
+        "add quotient": lambda: total.addcdiv_(out, other),
+        "multiply": lambda: total.mul_(other),
+        "divide": lambda: total.div_(other),
+    }
+
+    def call_often(call: Callable[[], object]) -> None:
+        for _ in range(CALLS):
+            call()
+
+    works = {name: partial(call_often, call) for name, call in calls.items()}
+    times = time_interleaved(works, 1 + repeats, clock=time.process_time)
+    triples = CALLS * TILE[0] * TILE[1]
+    return {name: 1e9 * PASSES[name] * statistics.median(runs[1:]) / triples for name, runs in times.items()}
+
+
 def print_result(result: InclusionTimes) -> None:
     """Print what `run` returned as a table."""
     size = f"{result.rows} x {result.columns} x {result.dimensions}"
@@ -107,7 +139,13 @@ def print_result(result: InclusionTimes) -> None:
         (name, f"{value:.2f}", f"{result.times_faster[name]:.2f}")
         for name, value in result.nanoseconds.items()
     ]
-    print_tables([make_table(title, ["what"], ["ns per triple", "times faster"], rows)])
+    passes = [(f"{name} x {PASSES[name]}", f"{value:.3f}") for name, value in result.passes.items()]
+    passes.append(("all", f"{sum(result.passes.values()):.3f}"))
+    tables = [
+        make_table(title, ["what"], ["ns per triple", "times faster"], rows),
+        make_table(f"passes over a tile of {TILE[0]} x {TILE[1]}", ["passes"], ["ns per triple"], passes),
+    ]
+    print_tables(tables)
 
 
 def _sum_by_pair(a: Gaussian, b: Gaussian) -> Tensor:

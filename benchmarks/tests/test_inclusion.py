@@ -31,4 +31,6 @@ def test_inclusion_command(run_benchmark, capsys, monkeypatch):
     result = run_benchmark("inclusion", "--rows", "8", "--columns", "9", "--dimensions", "64")["result"]
     assert result["times_faster"][inclusion.COMPILED] == 1
     assert min(result["nanoseconds"].values()) > 0
+    assert set(result["passes"]) == set(inclusion.PASSES)
+    assert sum(inclusion.PASSES.values()) == 7
     assert "ns per triple" in capsys.readouterr().out
