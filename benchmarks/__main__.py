@@ -35,6 +35,37 @@ def measures(
     )
 
 
+def inclusion(
+    records: RecordConfig,
+    rows: int = 64,
+    columns: int = 4000,
+    dimensions: int = 768,
+    repeats: int = 5,
+) -> None:
+    """Time all-pairs inclusion in CPU time on one thread against torch.compile of its definition.
+
+    Example: ATEN_CPU_CAPABILITY=avx2 python -m benchmarks inclusion
+
+    Args:
+        rows: Gaussians on one side.
+        columns: Gaussians on the other side.
+        dimensions: Of the Gaussians.
+        repeats: Interleaved runs of each; medians are reported.
+    """
+    from benchmarks import inclusion as bench
+
+    measure(
+        "inclusion",
+        records,
+        bench.run,
+        bench.print_result,
+        rows=rows,
+        columns=columns,
+        dimensions=dimensions,
+        repeats=repeats,
+    )
+
+
 def towers(
     records: RecordConfig,
     size: str = "ViT-B-16-768",
@@ -549,6 +580,7 @@ def onnx(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "measures": measures,
+    "inclusion": inclusion,
     "towers": towers,
     "data": data,
     "text": text,

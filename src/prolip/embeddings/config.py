@@ -27,7 +27,7 @@ class EmbedConfig:
     """Precision of the means. float16 takes half the space and changes the fourth digit."""
     decode: Decoding = "exact"
     """exact: the model's own pixels. fast: decode a large JPEG at a fraction of its size, at least twice what the model
-    sees: 2.1 times faster at 1280 x 960, and means change a little (docs/embed.md)."""
+    sees: more than twice as fast at 1280 x 960, and means change a little (docs/embed.md)."""
     batch_size: int = 64
     """Images per batch."""
     max_bad_fraction: float = 0.1
