@@ -147,7 +147,7 @@ def write_inputs(home: Path) -> None:
     """Files that some commands read: captions, and judgements of pairs."""
     words = ["a thing", "a red thing", "a red circle", "a small red circle above a blue star"]
     home.joinpath("captions.txt").write_text("\n".join(words * 30) + "\n")
-    rows = [f"{index:09d},{words[index % 4]},{index % 4 / 3:.2f}" for index in range(40)]
+    rows = [f"0-{index},{words[index % 4]},{index % 4 / 3:.2f}" for index in range(40)]
     home.joinpath("judgements.csv").write_text("image,caption,score\n" + "\n".join(rows) + "\n")
 
 
