@@ -115,6 +115,12 @@ def test_reference_of_commands_lists_each_option():
     assert "| `--json` |" in text
 
 
+def test_doctests_become_code():
+    fences = pytest.importorskip("griffe_doctests", reason="needs the extra docs")
+    text = "Summary.\n\n>>> f(1)\n[2]\n\nMore.\n"
+    assert fences.DOCTEST.sub(r"<\g<0>>", text) == "Summary.\n\n<>>> f(1)\n[2]>\n\nMore.\n"
+
+
 def test_notebooks_are_current():
     """They are made of the guides: python tools/make_notebooks.py."""
     import make_notebooks

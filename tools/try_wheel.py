@@ -66,7 +66,7 @@ filter embeddings --out clean --keep-fraction 0.5
 export embeddings --to vectors --out vectors.parquet
 convert scenes-tiny --to onnx --out onnx
 evaluate retrieval scenes/wds_scenes-retrieval_test {MODEL} --out results/retrieval
-evaluate suite --data datacomp --tasks cifar10 {MODEL} --out results/suite
+evaluate suite datacomp --tasks cifar10 {MODEL} --out results/suite
 evaluate hierarcaps scenes/hierarcaps/test.csv --images scenes/hierarcaps/images {MODEL} --out results/hierarcaps
 evaluate hierarimgs scenes/hierarimgs/levels {MODEL} --out results/hierarimgs
 evaluate robustness {TASK} --pgd-images 4 {MODEL} --out results/robustness
