@@ -92,7 +92,7 @@ def test_site_has_a_page_for_each_file_and_command(site):
         assert f'id="prolip-{name}' in text, name
     text = (site / "reference" / "api" / "prolip.html").read_text()
     assert "prolip.csd" in text
-    assert "expected squared distance" in text
+    assert "Closed-form sampled distance" in text
 
 
 @pytest.mark.slow
