@@ -154,3 +154,8 @@ def test_version_is_stated_once_and_repeated_rightly():
     )
     assert citation[1] == newest[1] == prolip.__version__
     assert f'date-released: "{newest[2]}"' in (PROJECT / "CITATION.cff").read_text()
+
+
+def test_readme_opens_with_its_two_commands():
+    first = re.search(r"^```\w*\n(.*?)^```", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]

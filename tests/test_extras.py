@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import prolip
 from prolip import extras
 
 PROJECT = Path(__file__).parent.parent
@@ -24,6 +25,21 @@ def test_import_extra_raises_other_import_errors(tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all") as caught:
         extras.import_extra("half_installed", "app")
     assert not isinstance(caught.value, extras.MissingExtraError)
+
+
+def test_require_extra_names_the_extra_and_all_that_is_missing(monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "report", ("json", "not_there", "nor_this"))
+    with pytest.raises(extras.MissingExtraError, match=r"needs not_there, nor_this\. .*\[report\]"):
+        extras.require_extra("report")
+    monkeypatch.setitem(extras.EXTRAS, "report", ("json",))
+    extras.require_extra("report")
+
+
+def test_index_names_its_own_extra_before_that_of_embeddings(monkeypatch):
+    """Without pyarrow and lancedb, "needs pyarrow: install [data]" would be followed by a second error."""
+    monkeypatch.setattr(extras, "missing_modules", lambda extra: list(extras.EXTRAS[extra]))
+    with pytest.raises(extras.MissingExtraError, match=r"needs lancedb, pyarrow\. .*\[search\]"):
+        prolip.index("nothing-here", "database")
 
 
 def test_import_extra_returns_the_module():

@@ -92,7 +92,7 @@ def test_site_has_a_page_for_each_file_and_command(site):
         assert f'id="prolip-{name}' in text, name
     text = (site / "reference" / "api" / "prolip.html").read_text()
     assert "prolip.csd" in text
-    assert "expected squared distance" in text
+    assert "Closed-form sampled distance" in text
 
 
 @pytest.mark.slow
@@ -113,6 +113,12 @@ def test_reference_of_commands_lists_each_option():
     assert "| `DB` | required |" in text
     assert "| `--k`, `-k` | `20` |" in text
     assert "| `--json` |" in text
+
+
+def test_doctests_become_code():
+    fences = pytest.importorskip("griffe_doctests", reason="needs the extra docs")
+    text = "Summary.\n\n>>> f(1)\n[2]\n\nMore.\n"
+    assert fences.DOCTEST.sub(r"<\g<0>>", text) == "Summary.\n\n<>>> f(1)\n[2]>\n\nMore.\n"
 
 
 def test_notebooks_are_current():

@@ -66,7 +66,7 @@ filter embeddings --out clean --keep-fraction 0.5
 export embeddings --to vectors --out vectors.parquet
 convert scenes-tiny --to onnx --out onnx
 evaluate retrieval scenes/wds_scenes-retrieval_test {MODEL} --out results/retrieval
-evaluate suite --data datacomp --tasks cifar10 {MODEL} --out results/suite
+evaluate suite datacomp --tasks cifar10 {MODEL} --out results/suite
 evaluate hierarcaps scenes/hierarcaps/test.csv --images scenes/hierarcaps/images {MODEL} --out results/hierarcaps
 evaluate hierarimgs scenes/hierarimgs/levels {MODEL} --out results/hierarimgs
 evaluate robustness {TASK} --pgd-images 4 {MODEL} --out results/robustness
@@ -147,7 +147,7 @@ def write_inputs(home: Path) -> None:
     """Files that some commands read: captions, and judgements of pairs."""
     words = ["a thing", "a red thing", "a red circle", "a small red circle above a blue star"]
     home.joinpath("captions.txt").write_text("\n".join(words * 30) + "\n")
-    rows = [f"{index:09d},{words[index % 4]},{index % 4 / 3:.2f}" for index in range(40)]
+    rows = [f"0-{index},{words[index % 4]},{index % 4 / 3:.2f}" for index in range(40)]
     home.joinpath("judgements.csv").write_text("image,caption,score\n" + "\n".join(rows) + "\n")
 
 

@@ -59,6 +59,19 @@ def import_extra(module: str, extra: str) -> ModuleType:
         ) from None
 
 
+def require_extra(extra: str) -> None:
+    """Raise unless an extra is installed, before work begins that would end at the first of its modules.
+
+    Args:
+        extra: A key of `EXTRAS`.
+
+    Raises:
+        MissingExtraError: A module of it is not installed; the message names all that are missing.
+    """
+    if missing := missing_modules(extra):
+        raise MissingExtraError(f"this feature needs {', '.join(missing)}. {make_install_advice(extra)}")
+
+
 def make_install_advice(*names: str) -> str:
     """Make the sentence with the command that installs extras, for messages.
 

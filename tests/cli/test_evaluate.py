@@ -215,7 +215,7 @@ def test_suite_on_two_tasks(run, folder, tmp_path, capsys):
     task = folder / "scenes" / "wds_mnist_test"
     if not task.exists():
         task.symlink_to(folder / "scenes" / "wds_scenes-shape_test")
-    run("evaluate", "suite", "--data", ".", "--tasks", "mnist", "stl10", "--out", str(tmp_path))
+    run("evaluate", "suite", ".", "--tasks", "mnist", "stl10", "--out", str(tmp_path))
     captured = capsys.readouterr()
     assert "MNIST" in captured.out
     assert "stl10: missing" in captured.err
@@ -227,7 +227,7 @@ def test_suite_on_two_tasks(run, folder, tmp_path, capsys):
 def test_suite_exits_with_1_if_a_task_fails(run, tmp_path, capsys):
     (tmp_path / "data" / "wds_mnist_test" / "test").mkdir(parents=True)
     with pytest.raises(SystemExit) as ended:
-        run("evaluate", "suite", "--data", str(tmp_path / "data"), "--tasks", "mnist", "--out", str(tmp_path))
+        run("evaluate", "suite", str(tmp_path / "data"), "--tasks", "mnist", "--out", str(tmp_path))
     assert ended.value.code == 1
     assert "mnist" in capsys.readouterr().err
 
@@ -252,7 +252,7 @@ def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
     [
         (["evaluate", "zeroshot", "nowhere"], "no such folder"),
         (["evaluate", "hierarcaps", "hierarimgs/instances.json"], "must have the columns captions"),
-        (["evaluate", "suite", "--data", ".", "--tasks", "mnits"], "mnits"),
+        (["evaluate", "suite", ".", "--tasks", "mnits"], "mnits"),
         (["evaluate", "judgements", "wds_scenes-retrieval_test", "hierarcaps/test.csv"], "--key-column"),
         (["traverse", "none.png", "--captions", "hierarcaps/test.csv"], "none.png does not exist"),
         (["traverse", "none.png", "--captions", "none.txt"], "no such file of captions"),

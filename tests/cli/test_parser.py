@@ -1,7 +1,7 @@
 """Options of commands, made from functions and configs."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Annotated, Literal
 
 import pytest
@@ -197,3 +197,12 @@ def test_a_flag_is_a_number_in_all_commands_or_in_none():
             members = set(union_members(_strip_annotations(option.hint)))
             kinds.setdefault(option.flags[0], {})[name] = not members.isdisjoint({int, float})
     assert {flag: by for flag, by in kinds.items() if len(set(by.values())) > 1} == {}
+
+
+def test_required_data_has_no_flag():
+    """`prolip evaluate suite --data FOLDER` was the only command that wanted one."""
+    for name, command in COMMANDS.items():
+        for option in iter_flat_options(command):
+            if option.name in ("data", "images", "captions", "table", "source") and option.default is MISSING:
+                is_flag = "Positional" not in repr(option.hint)
+                assert not is_flag or (name, option.name) == ("traverse", "captions"), (name, option.name)

@@ -236,7 +236,7 @@ def test_slope_is_the_scale_of_ppcl_and_the_rise_of_a_likelihood(draw):
     assert high > low
 
 
-@pytest.mark.parametrize("options", [{"min_group": 0}, {"pool": 0}])
+@pytest.mark.parametrize("options", [{"min_group": 0}, {"pool_size": 0}])
 def test_config_refuses_invalid_numbers(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         ImageAmbiguityConfig(**options)

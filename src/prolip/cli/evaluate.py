@@ -109,14 +109,14 @@ def retrieval(
 
 
 def suite(
-    data: Path,
+    data: Annotated[Positional[Path], arg(metavar="FOLDER")],
     options: CliEvaluationOptions,
     config: Annotated[SuiteConfig, arg(name="")],
     templates: Path | None = None,
 ) -> None:
     """The 38 tasks of DataComp: one JSON line per task, the paper's five columns, and its rows for comparison.
 
-    Example: prolip evaluate suite --data datacomp --model my-model --tasks cifar10 vtab/pets
+    Example: prolip evaluate suite datacomp --model my-model --tasks cifar10 vtab/pets
 
     Finished tasks are skipped, so that an interrupted run can be continued.
 

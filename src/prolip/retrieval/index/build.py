@@ -12,6 +12,7 @@ from prolip.checks import require_choice, require_fraction
 from prolip.choices import IndexChoice
 from prolip.configs import takes_config
 from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.extras import require_extra
 from prolip.retrieval.config import IndexConfig
 from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.database import Database, lock_for_writing
@@ -73,6 +74,7 @@ def index(
         ValueError: The data sets can't be compared with each other or with the database, there are too few rows for an
             index, or another process writes.
     """
+    require_extra("search")
     several = [embeddings] if isinstance(embeddings, str | Path | EmbeddingDataset) else embeddings
     datasets = [one if isinstance(one, EmbeddingDataset) else EmbeddingDataset.open(one) for one in several]
     database = index_embeddings(out, datasets, progress=config.progress)
