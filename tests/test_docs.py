@@ -98,6 +98,7 @@ CAPABILITIES = [
     "uncertainty",
     "miniature",
     "report",
+    "app",
     "reproduction",
 ]
 

@@ -18,7 +18,7 @@ from prolip.app.views.collection import show_collection
 from prolip.app.views.compare import show_comparison
 from prolip.app.views.search import show_response
 from prolip.app.views.traverse import show_paths
-from prolip.app.workspace import Workspace, Workspaces
+from prolip.app.workspace import ModelWorkspace, Workspaces
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -209,7 +209,7 @@ def _read_collection_options(
     )
 
 
-def _choose_image(workspace: Workspace, path: str | None, sample: int | None) -> NamedImage:
+def _choose_image(workspace: ModelWorkspace, path: str | None, sample: int | None) -> NamedImage:
     """The upload, or else an image of the collection; InputError if there is neither."""
     if path:
         return read_uploads([path])[0]
@@ -219,7 +219,7 @@ def _choose_image(workspace: Workspace, path: str | None, sample: int | None) ->
 
 
 def _read_examples(
-    workspace: Workspace, paths: Sequence[str], labels: str, use_builtin: bool
+    workspace: ModelWorkspace, paths: Sequence[str], labels: str, use_builtin: bool
 ) -> classify.Examples | None:
     """Examples to learn from: uploads with a label per line, or those of the workspace; None: there are none."""
     if paths:

@@ -43,7 +43,10 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
         folder: An empty folder for uploads, exports and built-in collections; the caller removes it.
 
     Returns:
-        The ASGI application, which begins to open its models in the background.
+        The ASGI application. It opens the models of the package in the background.
+
+    Raises:
+        ValueError, OSError: The model or the database of the config can't be opened.
     """
     os.environ.update(OFFLINE)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")  # before gradio is imported
@@ -51,6 +54,8 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
     from prolip.app.workspace import Workspaces
 
     workspaces = Workspaces(config, folder / "workspaces")
+    if not workspaces.is_builtin:
+        workspaces.get(None)  # what is wrong with the user's model or database is an error now
     workspaces.open_in_background()  # while gradio is imported
     gradio = import_extra("gradio", "app")
     from fastapi import FastAPI
@@ -66,7 +71,7 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
         neutral_hue=gradio.themes.colors.slate,
         font=FONTS,
         font_mono=MONO_FONTS,
-    ).set(**PLAIN_LABELS)
+    ).set(block_border_width="1px", block_border_width_dark="0px", **PLAIN_LABELS)
     gradio.mount_gradio_app(
         app, build_page(workspaces, config.concurrency), path="/", show_error=False, footer_links=[],
         max_file_size=config.max_upload_mb * 1_000_000, ssr_mode=False, run_history=False, enable_monitoring=False,
