@@ -40,7 +40,7 @@ EXPLANATIONS = {
     "Compare": "Images against captions: how uncertain each is, and how well they fit, by every measure.",
     "Search": "A text or an image against the database, with what the search knows of its own certainty.",
     "Traverse": "The captions on the way from the one nearest to an image to the most general one.",
-    "Collection": "Which items of the database are vague, wrong or twins; keep the best and export their ids.",
+    "Collection": "Which items of the database are vague, wrong or there twice; keep the best and export their ids.",
     "Classify": "An image among classes, how far to trust the answer, and templates weighted by example images.",
 }
 CHOICES = {
