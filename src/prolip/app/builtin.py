@@ -200,7 +200,9 @@ def _make_scene_examples() -> LabeledExamples:
     """The first classes of the first task of scenes, with images that are not in the collection."""
     world = get_world("simple")
     task = make_tasks(world)[0]
-    images, labels, index = [], [], 0
+    images: list[NamedImage] = []
+    labels: list[int] = []
+    index = 0
     while len(images) < NUM_CLASSES * EXAMPLES_PER_CLASS:
         scene, label = task.sample(world, EXAMPLE_SEED, index)
         index += 1
@@ -213,7 +215,8 @@ def _make_scene_examples() -> LabeledExamples:
 def _make_photo_examples() -> LabeledExamples:
     """One class per photograph, with its views as images; and two classes of which there is no image."""
     photos = list(_iter_photos())
-    images, labels = [], []
+    images: list[NamedImage] = []
+    labels: list[int] = []
     for label, (photo, image) in enumerate(photos):
         for name, view in _iter_views(image):
             images.append(NamedImage(f"{photo.name}-{name}", view))

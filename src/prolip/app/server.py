@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.app.config import AppConfig
-from prolip.configs import takes_config
 from prolip.extras import import_extra
 
 if TYPE_CHECKING:
@@ -80,12 +79,11 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
     return Guard(app, config)
 
 
-@takes_config(AppConfig)
 def serve(config: AppConfig) -> None:
     """Serve the explorer until Ctrl-C.
 
     Args:
-        config: What it shows, and who may see it; or its fields as keywords.
+        config: What it shows, and who may see it.
 
     Raises:
         MissingExtraError: Gradio, or what a database needs, is not installed.

@@ -101,7 +101,7 @@ class ModelWorkspace:
     def get_item(self, row: int) -> dict[str, Any]:
         """The item of the database with a row number; InputError if there is none."""
         batches = self.require_database().iter_batches(ITEM_COLUMNS, f"row = {int(row)}")
-        items = [item for batch in batches for item in batch.to_pylist()]
+        items: list[dict[str, Any]] = [item for batch in batches for item in batch.to_pylist()]
         if not items:
             raise InputError(f"There is no row {int(row)} in the database.")
         return items[0]
