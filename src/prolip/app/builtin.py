@@ -103,7 +103,7 @@ PHOTO_CAPTIONS = (
         "a person in a uniform",
     ),
 )
-"""scikit-learn's china.jpg and flower.jpg (CC BY), and matplotlib's grace_hopper.jpg (public domain)."""
+"""scikit-learn's china.jpg and flower.jpg (CC BY 2.0), and matplotlib's grace_hopper.jpg (public domain)."""
 PHOTO_CHAINS = (
     "a thing", "a photo", "something outdoors", "a plant", "a flower", "an orange flower", "a dahlia in full bloom",
     "an orange dahlia with green leaves behind it", "a place", "a building", "an old building", "a palace",

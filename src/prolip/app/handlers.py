@@ -100,7 +100,7 @@ class Handlers:
         options = (modality, k, only, matching, uncertain)
         return guarded(self.search_from)(name, getattr(event, "row", -1), *options)
 
-    def traverse(self, name: str, path: str | None, sample: int | None, captions: str) -> str:
+    def traverse(self, name: str, path: str | None, sample: object, captions: str) -> str:
         """Traverse captions for an upload, or for an image of the collection."""
         workspace = self._workspaces.get(name)
         image = _choose_image(workspace, path, sample)
@@ -130,7 +130,7 @@ class Handlers:
             return None, wrap(markup.make_message(describe_failure(error)[0], "error"))
         return str(path), ""
 
-    def classify(self, name: str, path: str | None, sample: int | None, *texts: Any) -> str:
+    def classify(self, name: str, path: str | None, sample: object, *texts: Any) -> str:
         """Classify an upload or an image of the collection, with weights learned from examples if there are any."""
         workspace = self._workspaces.get(name)
         class_names, templates, example_paths, labels, use_builtin = texts
@@ -179,13 +179,13 @@ def _read_collection_options(
     )
 
 
-def _choose_image(workspace: ModelWorkspace, path: str | None, sample: int | None) -> NamedImage:
+def _choose_image(workspace: ModelWorkspace, path: str | None, sample: object) -> NamedImage:
     """The upload, or else an image of the collection; InputError if there is neither."""
     if path:
         return read_uploads([path])[0]
-    if sample is None or not 0 <= int(sample) < len(workspace.samples):
-        raise InputError("Drop in an image.")
-    return workspace.samples[int(sample)]
+    if not isinstance(sample, int) or not 0 <= sample < len(workspace.samples):
+        raise InputError("Drop in an image, or choose one of the collection.")
+    return workspace.samples[sample]
 
 
 def _read_examples(

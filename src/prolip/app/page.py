@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("style.css")
 SECONDS_BEFORE_DELETION = 3600
 """Uploads and exports are deleted after this time."""
+MAX_SESSIONS = 100
+"""Open pages of which Gradio keeps what was filled in by `load_defaults`: some 100 kB each. The handlers need none."""
 SEARCH_ON_CLICK = """element.addEventListener('click', event => {
   const card = event.target.closest('[data-row]');
   if (card) trigger('click', {row: Number(card.dataset.row)});
@@ -83,6 +85,7 @@ def build_page(workspaces: Workspaces, concurrency: int) -> Blocks:
                 parts.comparison,
                 api_visibility="private",
             )
+    page.state_session_capacity = MAX_SESSIONS
     page.queue(default_concurrency_limit=concurrency, max_size=100)
     return page
 
@@ -231,4 +234,5 @@ def _on(event: Any, handler: Callable[..., Any], inputs: Sequence[Any], outputs:
 
 def _pick_sample() -> Any:
     """A choice of an image of the collection."""
-    return gradio.Dropdown([], label="Or an image of the collection", type="value")
+    # custom values, because Gradio has forgotten the choices of the oldest of more than MAX_SESSIONS pages
+    return gradio.Dropdown([], label="Or an image of the collection", type="value", allow_custom_value=True)

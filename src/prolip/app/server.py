@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("prolip.app")
 
-OFFLINE = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SSR_MODE": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
+ENVIRONMENT = {
+    "GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SSR_MODE": "False", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "GRADIO_ANALYTICS_MAX_EVENTS": "100", "GRADIO_ANALYTICS_CACHE_FREQUENCY": "100",
+}  # fmt: skip
+"""No telemetry. And of its own statistics, which it makes after every request, Gradio would keep 10,000 requests."""
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 PLAIN_LABELS = {
     f"block_{part}_{name}{dark}": value
@@ -47,7 +51,7 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
     Raises:
         ValueError, OSError: The model or the database of the config can't be opened.
     """
-    os.environ.update(OFFLINE)
+    os.environ.update(ENVIRONMENT)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")  # before gradio is imported
     (folder / "uploads").mkdir(parents=True, exist_ok=True)
     from prolip.app.workspace import Workspaces
