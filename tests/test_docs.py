@@ -138,6 +138,7 @@ CAPABILITIES = [
     "uncertainty",
     "miniature",
     "report",
+    "app",
     "reproduction",
 ]
 

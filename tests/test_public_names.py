@@ -113,7 +113,7 @@ def test_commands():
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
         "evaluate uncertainty", "evaluate image-ambiguity", "evaluate background", "report page",
         "evaluate judgements",
-        "embed", "index", "search", "filter", "calibrate", "adapt",
+        "embed", "index", "search", "filter", "calibrate", "adapt", "app",
     }  # fmt: skip
 
 
@@ -187,6 +187,7 @@ ROOMS = {
         "search_gaussians", "search_with_confidence", "traverse", "traverse_images", "VerificationResult",
         "verify_database",
     },
+    "app": {"AppConfig", "make_app", "serve"},
     "reports": {"ReportConfig", "ReportPage", "build_report"},
     "training": {
         "CheckpointConfig", "DataConfig", "HeldOutConfig", "LogConfig", "MaskingConfig", "ModelSpec", "NonFinitePolicy",

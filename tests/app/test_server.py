@@ -258,9 +258,11 @@ def test_guard_refuses_other_hosts_and_origins():
 
 def test_guard_limits_bodies_with_and_without_a_length():
     client = make_client(max_upload_mb=1)
-    assert client.post("/", content=b"x" * 8_000_001).status_code == 413
+    assert client.post("/api/compare", content=b"x" * 8_000_000).status_code == 200
+    assert client.post("/api/compare", content=b"x" * 8_000_001).status_code == 413
+    assert client.post("/gradio_api/queue/join", content=b"x" * 2_000_001).status_code == 413
     parts = (b"x" * 1_000_000 for _ in range(12))
-    assert int(client.post("/", content=parts).text) <= 8_000_000
+    assert int(client.post("/api/compare", content=parts).text) <= 8_000_000
 
 
 def test_guard_adds_headers_that_keep_the_browser_at_home(client):

@@ -236,9 +236,9 @@ def test_csv_has_no_formulas():
 
 
 def test_tabs_without_a_database_say_what_to_do(workspace, model, tmp_path):
-    from prolip.app.workspace import Workspace
+    from prolip.app.workspace import ModelWorkspace
 
-    alone = Workspace("m", "m", model, None, tmp_path)
+    alone = ModelWorkspace("m", "m", model, None, tmp_path)
     with pytest.raises(InputError, match="--database"):
         search.search(alone, search.SearchRequest(text="a"))
     with pytest.raises(InputError, match="--database"):

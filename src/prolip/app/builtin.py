@@ -96,17 +96,17 @@ class _Photo:
 
 PHOTO_CAPTIONS = (
     _Photo("palace", ("a building", "a large building with a roof by the water"), "a building by the water"),
-    _Photo("dahlia", ("a flower", "a red flower in a garden"), "a flower"),
+    _Photo("dahlia", ("a flower", "an orange flower in a garden"), "a flower"),
     _Photo(
         "officer",
         ("a person", "a woman in a uniform with medals in front of a flag"),
         "a person in a uniform",
     ),
 )
-"""scikit-learn's china.jpg and flower.jpg (CC BY), and matplotlib's grace_hopper.jpg (public domain)."""
+"""scikit-learn's china.jpg and flower.jpg (CC BY 2.0), and matplotlib's grace_hopper.jpg (public domain)."""
 PHOTO_CHAINS = (
-    "a thing", "a photo", "something outdoors", "a plant", "a flower", "a red flower", "a dahlia in full bloom",
-    "a red dahlia with green leaves behind it", "a place", "a building", "an old building", "a palace",
+    "a thing", "a photo", "something outdoors", "a plant", "a flower", "an orange flower", "a dahlia in full bloom",
+    "an orange dahlia with green leaves behind it", "a place", "a building", "an old building", "a palace",
     "a palace with a golden roof by a lake", "someone", "a person", "a woman", "a woman in uniform",
     "a smiling woman in a navy uniform with medals", "an animal", "a dog", "a brown dog runs through snow", "food",
     "a vehicle", "a car on a street", "people", "children who play in a park",
@@ -123,8 +123,8 @@ def list_builtin() -> list[BuiltinCollection]:
     )  # fmt: skip
     photos = BuiltinCollection(
         PHOTOS, "Photographs of free license",
-        ("a photo", "a flower", "a red flower in a garden", "a building by the water"),
-        "a red flower in a garden", PHOTO_CHAINS, _iter_photo_views, _make_photo_examples,
+        ("a photo", "a flower", "an orange flower in a garden", "a building by the water", "a woman in uniform"),
+        "an orange flower in a garden", PHOTO_CHAINS, _iter_photo_views, _make_photo_examples,
     )  # fmt: skip
     return [scenes, *([] if missing_modules("photos") or find_spec("sklearn") is None else [photos])]
 
@@ -165,8 +165,9 @@ def _iter_scenes() -> Iterator[CaptionedImage]:
 
 def _iter_photo_views() -> Iterator[CaptionedImage]:
     """The photographs, each whole, as a smaller copy, in parts, and with hidden parts."""
-    for photo, image in _iter_photos():
-        for name, view in _iter_views(image):
+    views = [[(photo, *view) for view in _iter_views(image)] for photo, image in _iter_photos()]
+    for same_view in zip(*views, strict=True):  # the whole photographs first
+        for photo, name, view in same_view:
             yield CaptionedImage(f"{photo.name}-{name}", view, photo.captions)
 
 
@@ -199,7 +200,9 @@ def _make_scene_examples() -> LabeledExamples:
     """The first classes of the first task of scenes, with images that are not in the collection."""
     world = get_world("simple")
     task = make_tasks(world)[0]
-    images, labels, index = [], [], 0
+    images: list[NamedImage] = []
+    labels: list[int] = []
+    index = 0
     while len(images) < NUM_CLASSES * EXAMPLES_PER_CLASS:
         scene, label = task.sample(world, EXAMPLE_SEED, index)
         index += 1
@@ -212,7 +215,8 @@ def _make_scene_examples() -> LabeledExamples:
 def _make_photo_examples() -> LabeledExamples:
     """One class per photograph, with its views as images; and two classes of which there is no image."""
     photos = list(_iter_photos())
-    images, labels = [], []
+    images: list[NamedImage] = []
+    labels: list[int] = []
     for label, (photo, image) in enumerate(photos):
         for name, view in _iter_views(image):
             images.append(NamedImage(f"{photo.name}-{name}", view))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prolip.app.inputs import MAX_EXAMPLES, MAX_PROMPTS, InputError, NamedImage, check_texts
-from prolip.app.workspace import Workspace
+from prolip.app.workspace import ModelWorkspace
 from prolip.data.sources.labeled import check_templates
 from prolip.evaluation.configs import PromptsConfig
 from prolip.evaluation.metrics.confidence import Confidences
@@ -93,7 +93,7 @@ class Examples:
 
 
 def classify(
-    workspace: Workspace,
+    workspace: ModelWorkspace,
     images: Sequence[NamedImage],
     class_names: Sequence[str],
     templates: Sequence[str],
@@ -138,7 +138,7 @@ def classify(
 
 
 def _predict(
-    workspace: Workspace, images: Sequence[NamedImage], names: Sequence[str], classes: Gaussian
+    workspace: ModelWorkspace, images: Sequence[NamedImage], names: Sequence[str], classes: Gaussian
 ) -> tuple[Prediction, ...]:
     """Classify images by the most similar class, by the similarity that the model was trained for."""
     z = workspace.embed_images([one.image for one in images])
@@ -164,7 +164,7 @@ def _predict(
 
 
 def _learn(
-    workspace: Workspace, prompts: Gaussian, names: Sequence[str], examples: Examples
+    workspace: ModelWorkspace, prompts: Gaussian, names: Sequence[str], examples: Examples
 ) -> LearnedPrompts:
     """Learn weights of prompts (C, T, D) from example images, with or without labels."""
     if len(examples.images) > MAX_EXAMPLES:
@@ -193,7 +193,7 @@ def _learn(
 
 
 def _measure_accuracy(
-    workspace: Workspace, prompts: Gaussian, images: Gaussian, labels: Tensor, learned: LearnedPrompts
+    workspace: ModelWorkspace, prompts: Gaussian, images: Gaussian, labels: Tensor, learned: LearnedPrompts
 ) -> LearnedPrompts:
     """Measure accuracy with equal and with learned weights, on images that are held out of learning."""
     if int(torch.bincount(labels).max()) < 2:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from prolip.app.inputs import InputError
-from prolip.app.workspace import Workspace
+from prolip.app.workspace import ModelWorkspace
 from prolip.choices import DuplicateKind, FilterCriterion
 from prolip.files import escape_formula
 from prolip.filtering.config import FilterConfig
@@ -96,7 +96,7 @@ class CollectionResult:
     """Near-duplicates, each with the better sample that it duplicates."""
 
 
-def inspect_collection(workspace: Workspace, request: CollectionRequest) -> CollectionResult:
+def inspect_collection(workspace: ModelWorkspace, request: CollectionRequest) -> CollectionResult:
     """Filter a collection, and list what stands out in it.
 
     Args:
@@ -132,7 +132,7 @@ def inspect_collection(workspace: Workspace, request: CollectionRequest) -> Coll
 
 
 def export_selection(
-    workspace: Workspace, request: CollectionRequest, choice: Choice, kind: ExportFormat
+    workspace: ModelWorkspace, request: CollectionRequest, choice: Choice, kind: ExportFormat
 ) -> tuple[str, bytes]:
     """Export the kept samples of a collection, or those that were dropped.
 
@@ -165,7 +165,7 @@ def export_selection(
 
 
 def _select(
-    workspace: Workspace, request: CollectionRequest
+    workspace: ModelWorkspace, request: CollectionRequest
 ) -> tuple[Selection, dict[str, int], float | None]:
     """Filter the pairs of a workspace: the selection, its counts, and the threshold."""
     config = FilterConfig(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prolip.app.inputs import MAX_IMAGES, MAX_TEXTS, InputError, NamedImage, check_texts
-from prolip.app.workspace import Workspace
+from prolip.app.workspace import ModelWorkspace
 from prolip.evaluation.plane import ProjectedGaussian, fit_plane
 from prolip.gaussian import Gaussian
 from prolip.measures.public import containment_matrix, csd_matrix, inclusion_matrix, log_containment_matrix
@@ -50,7 +50,9 @@ class CompareResult:
     """Words of the captions that the model never met in training."""
 
 
-def compare(workspace: Workspace, images: Sequence[NamedImage], captions: Sequence[str]) -> CompareResult:
+def compare(
+    workspace: ModelWorkspace, images: Sequence[NamedImage], captions: Sequence[str]
+) -> CompareResult:
     """Compare images with captions.
 
     Args:
@@ -87,7 +89,7 @@ def compare(workspace: Workspace, images: Sequence[NamedImage], captions: Sequen
 
 
 def _compare_pairs(
-    workspace: Workspace, images: Gaussian | None, texts: Gaussian | None
+    workspace: ModelWorkspace, images: Gaussian | None, texts: Gaussian | None
 ) -> dict[str, Matrix | None]:
     """Each measure of all pairs, by the name of its field; None where there is none."""
     measures: dict[str, Tensor | None] = dict.fromkeys(

@@ -12,7 +12,7 @@ from prolip.app.inputs import InputError
 from prolip.extras import import_extra
 
 if TYPE_CHECKING:
-    import gradio
+    import gradio as gradio  # noqa: PLC0414
 else:
     gradio = import_extra("gradio", "app")
 

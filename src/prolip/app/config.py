@@ -17,7 +17,7 @@ class AppConfig:
 
     model: str | None = None
     """Model folder, training run, folder or file of another format, or hub id. None: the model of the database, or the
-    models that come with the package."""
+    models of the package, each with a small collection."""
     database: str | None = None
     """What `prolip index` wrote. None: a small collection that comes with the package."""
     host: str = "127.0.0.1"

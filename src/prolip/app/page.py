@@ -1,24 +1,15 @@
-"""The page: Gradio's components, and the handlers that read them, call a tab's function and show its result."""
+"""The page: tabs of Gradio's components, wired to the handlers."""
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prolip.app import classify, collection, compare, search, traverse
-from prolip.app.answers import describe_failure
+from prolip.app import search
 from prolip.app.components import gradio, make_upload, make_uploads
-from prolip.app.inputs import MAX_EXAMPLES, MAX_TEXTS, NamedImage, parse_lines, read_uploads
-from prolip.app.views import markup
-from prolip.app.views.classify import show_classes
-from prolip.app.views.collection import show_collection
-from prolip.app.views.compare import show_comparison
-from prolip.app.views.search import show_response
-from prolip.app.views.traverse import show_paths
-from prolip.app.workspace import Workspace, Workspaces
+from prolip.app.handlers import Handlers, guarded, wrap
+from prolip.app.workspace import Workspaces
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -26,8 +17,8 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("style.css")
 SECONDS_BEFORE_DELETION = 3600
 """Uploads and exports are deleted after this time."""
-NUM_COMPARED = 4
-"""Images of the collection that are compared while nothing is dropped in."""
+MAX_SESSIONS = 100
+"""Open pages of which Gradio keeps what was filled in by `load_defaults`: some 100 kB each. The handlers need none."""
 SEARCH_ON_CLICK = """element.addEventListener('click', event => {
   const card = event.target.closest('[data-row]');
   if (card) trigger('click', {row: Number(card.dataset.row)});
@@ -40,7 +31,7 @@ EXPLANATIONS = {
     "Compare": "Images against captions: how uncertain each is, and how well they fit, by every measure.",
     "Search": "A text or an image against the database, with what the search knows of its own certainty.",
     "Traverse": "The captions on the way from the one nearest to an image to the most general one.",
-    "Collection": "Which items of the database are vague, wrong or twins; keep the best and export their ids.",
+    "Collection": "Which items of the database are vague, wrong or there twice; keep the best and export their ids.",
     "Classify": "An image among classes, how far to trust the answer, and templates weighted by example images.",
 }
 CHOICES = {
@@ -52,183 +43,6 @@ CHOICES = {
     "choice": [("kept", "kept"), ("below the cut", "below"), ("duplicates", "duplicates")],
     "format": [("CSV table", "csv"), ("ids, one per line", "ids"), ("DataComp ids (.npy)", "datacomp")],
 }  # fmt: skip
-
-
-def wrap(body: str) -> str:
-    """Make HTML that the style sheet applies to.
-
-    Args:
-        body: HTML.
-
-    Returns:
-        HTML.
-    """
-    return f'<div class="pl-root">{body}</div>'
-
-
-def guarded(handler: Callable[..., str]) -> Callable[..., str]:
-    """Make a handler that shows an error as a message on the page.
-
-    Args:
-        handler: Returns HTML.
-
-    Returns:
-        A handler that raises nothing.
-    """
-
-    @functools.wraps(handler)
-    def call(*values: Any) -> str:
-        try:
-            return wrap(handler(*values))
-        except Exception as error:
-            return wrap(markup.make_message(describe_failure(error)[0], "error"))
-
-    return call
-
-
-class Handlers:
-    """What the page does. Each handler takes plain values of components, and keeps nothing between requests.
-
-    Args:
-        workspaces: The models and databases.
-    """
-
-    def __init__(self, workspaces: Workspaces) -> None:
-        self._workspaces = workspaces
-
-    def compare(self, name: str, paths: Sequence[str], captions: str) -> str:
-        """Compare uploads, or the first images of the collection, with captions."""
-        workspace = self._workspaces.get(name)
-        images = read_uploads(paths) or list(workspace.samples[:NUM_COMPARED])
-        result = compare.compare(workspace, images, parse_lines(captions, "caption", MAX_TEXTS))
-        return show_comparison(result, [one.image for one in images])
-
-    def search(self, name: str, text: str, path: str | None, *options: Any) -> str:
-        """Search for a text, or an image if there is one."""
-        workspace = self._workspaces.get(name)
-        image = read_uploads([path])[0] if path else None
-        request = search.SearchRequest(text=text or "", image=image, **_read_search_options(*options))
-        return show_response(workspace, search.search(workspace, request))
-
-    def search_from(self, name: str, row: Any, *options: Any) -> str:
-        """Search for an item of the database."""
-        workspace = self._workspaces.get(name)
-        request = search.SearchRequest(row=int(row), **_read_search_options(*options))
-        return show_response(workspace, search.search(workspace, request))
-
-    def on_click(
-        self,
-        name: str,
-        modality: Any,
-        k: Any,
-        only: Any,
-        matching: Any,
-        uncertain: Any,
-        event: gradio.EventData,
-    ) -> str:
-        """Search for the item whose card was clicked."""
-        options = (modality, k, only, matching, uncertain)
-        return guarded(self.search_from)(name, getattr(event, "row", -1), *options)
-
-    def traverse(self, name: str, path: str | None, sample: int | None, captions: str) -> str:
-        """Traverse captions for an upload, or for an image of the collection."""
-        workspace = self._workspaces.get(name)
-        image = _choose_image(workspace, path, sample)
-        lines = parse_lines(captions, "caption", traverse.MAX_CAPTIONS)
-        return show_paths(traverse.traverse(workspace, image, lines), image.image)
-
-    def inspect(self, name: str, *options: Any) -> str:
-        """Filter the collection, and list what stands out."""
-        workspace = self._workspaces.get(name)
-        return show_collection(
-            workspace, collection.inspect_collection(workspace, _read_collection_options(*options))
-        )
-
-    def export(
-        self, name: str, rank_by: str, keep: float, duplicates: str, choice: Any, kind: Any
-    ) -> tuple[Any, str]:
-        """Write an export into a folder of uploads, from which it is served and deleted."""
-        try:
-            workspace, request = (
-                self._workspaces.get(name),
-                _read_collection_options(rank_by, keep, duplicates),
-            )
-            file_name, content = collection.export_selection(workspace, request, choice, kind)
-            path = Path(tempfile.mkdtemp(dir=gradio.utils.get_upload_folder())) / file_name
-            path.write_bytes(content)
-        except Exception as error:
-            return None, wrap(markup.make_message(describe_failure(error)[0], "error"))
-        return str(path), ""
-
-    def classify(self, name: str, path: str | None, sample: int | None, *texts: Any) -> str:
-        """Classify an upload or an image of the collection, with weights learned from examples if there are any."""
-        workspace = self._workspaces.get(name)
-        class_names, templates, example_paths, labels, use_builtin = texts
-        image = _choose_image(workspace, path, sample)
-        result = classify.classify(
-            workspace, [image], parse_lines(class_names, "class", 1000), parse_lines(templates, "template", 1000),
-            _read_examples(workspace, example_paths, labels, use_builtin),
-        )  # fmt: skip
-        return show_classes(result, [image.image])
-
-    def load_defaults(self, name: str) -> list[Any]:
-        """Fill the page with what a workspace begins with."""
-        try:
-            workspace = self._workspaces.get(name)
-        except Exception as error:
-            return [gradio.skip()] * 7 + [wrap(markup.make_message(describe_failure(error)[0], "error"))]
-        samples = [(one.name, index) for index, one in enumerate(workspace.samples)]
-        pick = gradio.Dropdown(choices=samples, value=0 if samples else None)
-        return [
-            "\n".join(workspace.captions), workspace.query, pick, pick,
-            "\n".join(workspace.traverse_captions), "\n".join(workspace.examples.class_names),
-            "\n".join(workspace.examples.templates), "",
-        ]  # fmt: skip
-
-
-def _read_search_options(
-    modality: Any, k: float, only_matching: bool, matching: float, max_uncertainty: float
-) -> dict[str, Any]:
-    """Options of a search from the components of the page: 100 % leaves nothing out."""
-    return {
-        "modality": modality,
-        "k": int(k),
-        "matching": float(matching) / 100 if only_matching else None,
-        "max_uncertainty": None if max_uncertainty >= 100 else float(max_uncertainty) / 100,
-    }
-
-
-def _read_collection_options(
-    rank_by: Any, keep_percent: float, duplicates: Any
-) -> collection.CollectionRequest:
-    """The request of the tab Collection."""
-    return collection.CollectionRequest(
-        rank_by=rank_by,
-        keep_fraction=float(keep_percent) / 100,
-        duplicates=None if duplicates == "none" else duplicates,
-    )
-
-
-def _choose_image(workspace: Workspace, path: str | None, sample: int | None) -> NamedImage:
-    """The upload, or else an image of the collection; InputError if there is neither."""
-    if path:
-        return read_uploads([path])[0]
-    if sample is None or not 0 <= int(sample) < len(workspace.samples):
-        raise classify.InputError("Drop in an image.")
-    return workspace.samples[int(sample)]
-
-
-def _read_examples(
-    workspace: Workspace, paths: Sequence[str], labels: str, use_builtin: bool
-) -> classify.Examples | None:
-    """Examples to learn from: uploads with a label per line, or those of the workspace; None: there are none."""
-    if paths:
-        lines = [line.strip() for line in (labels or "").splitlines() if line.strip()]
-        return classify.Examples(read_uploads(paths, MAX_EXAMPLES), lines)
-    builtin = workspace.examples
-    if use_builtin and builtin.images:
-        return classify.Examples(builtin.images, [builtin.class_names[label] for label in builtin.labels])
-    return None
 
 
 def build_page(workspaces: Workspaces, concurrency: int) -> Blocks:
@@ -243,6 +57,7 @@ def build_page(workspaces: Workspaces, concurrency: int) -> Blocks:
     """
     handlers = Handlers(workspaces)
     titles = [(title, name) for name, title in workspaces.titles.items()]
+    page: Blocks
     with gradio.Blocks(
         title="prolip", analytics_enabled=False, delete_cache=(600, SECONDS_BEFORE_DELETION)
     ) as page:
@@ -270,6 +85,7 @@ def build_page(workspaces: Workspaces, concurrency: int) -> Blocks:
                 parts.comparison,
                 api_visibility="private",
             )
+    page.state_session_capacity = MAX_SESSIONS
     page.queue(default_concurrency_limit=concurrency, max_size=100)
     return page
 
@@ -418,4 +234,5 @@ def _on(event: Any, handler: Callable[..., Any], inputs: Sequence[Any], outputs:
 
 def _pick_sample() -> Any:
     """A choice of an image of the collection."""
-    return gradio.Dropdown([], label="Or an image of the collection", type="value")
+    # custom values, because Gradio has forgotten the choices of the oldest of more than MAX_SESSIONS pages
+    return gradio.Dropdown([], label="Or an image of the collection", type="value", allow_custom_value=True)

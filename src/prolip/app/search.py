@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prolip.app.inputs import InputError, NamedImage, check_text
-from prolip.app.workspace import Workspace, get_label
+from prolip.app.workspace import ModelWorkspace, get_label
 from prolip.choices import Modality
 from prolip.gaussian import Gaussian
 from prolip.retrieval.config import SearchConfig
@@ -34,7 +34,7 @@ class SearchRequest:
     """Leave out items above this quantile of the uncertainty; None: no limit."""
 
 
-def search(workspace: Workspace, request: SearchRequest) -> SearchResponse:
+def search(workspace: ModelWorkspace, request: SearchRequest) -> SearchResponse:
     """Search the database of a workspace.
 
     Args:
@@ -64,7 +64,9 @@ def search(workspace: Workspace, request: SearchRequest) -> SearchResponse:
     )
 
 
-def _embed_query(workspace: Workspace, request: SearchRequest) -> tuple[str, Modality, Gaussian, list[str]]:
+def _embed_query(
+    workspace: ModelWorkspace, request: SearchRequest
+) -> tuple[str, Modality, Gaussian, list[str]]:
     """Embed the query of a request: its name, its modality, (1, D), and its words that the model never met."""
     text, image = request.text.strip(), request.image
     if request.row is not None:

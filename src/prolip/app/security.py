@@ -15,6 +15,9 @@ from prolip.app.config import AppConfig
 
 FILES_PER_REQUEST = 8
 """A request may be as large as so many of the largest images together."""
+MAX_CALL_BYTES = 2_000_000
+"""A request that is neither an upload nor of the API holds only texts."""
+FORM_PATHS = ("/api/", "/gradio_api/upload")
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 ALLOWED_PATHS = (
     "/assets/", "/static/", "/svelte/", "/theme.css", "/favicon.ico", "/manifest.json", "/config", "/api/",
@@ -46,7 +49,7 @@ class Guard:
     def __init__(self, app: ASGIApp, config: AppConfig) -> None:
         self._app = app
         self._config = config
-        self._max_bytes = config.max_upload_mb * 1_000_000 * FILES_PER_REQUEST
+        self._max_form_bytes = config.max_upload_mb * 1_000_000 * FILES_PER_REQUEST
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -59,7 +62,11 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, _add_headers(send))
             return
-        await self._app(scope, _limit_body(receive, self._max_bytes), _add_headers(send))
+        await self._app(scope, _limit_body(receive, self._get_max_bytes(scope["path"])), _add_headers(send))
+
+    def _get_max_bytes(self, path: str) -> int:
+        """How large the body of a request to a path may be."""
+        return self._max_form_bytes if path.startswith(FORM_PATHS) else MAX_CALL_BYTES
 
     def _check(self, path: str, headers: Headers) -> PlainTextResponse | None:
         """The refusal of a request; None: it may pass."""
@@ -74,9 +81,9 @@ class Guard:
             return PlainTextResponse("A user name and a password are needed.", 401, challenge)
         if path != "/" and not path.startswith(ALLOWED_PATHS):
             return PlainTextResponse("There is nothing here.", 404)
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_bytes:
-            return PlainTextResponse(f"A request may have at most {self._max_bytes:,} bytes.", 413)
+        length, max_bytes = headers.get("content-length", "0"), self._get_max_bytes(path)
+        if not length.isdecimal() or int(length) > max_bytes:
+            return PlainTextResponse(f"A request may have at most {max_bytes:,} bytes.", 413)
         return None
 
     def _knows_password(self, authorization: str) -> bool:

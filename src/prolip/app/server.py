@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.app.config import AppConfig
-from prolip.configs import takes_config
 from prolip.extras import import_extra
 
 if TYPE_CHECKING:
@@ -18,7 +17,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("prolip.app")
 
-OFFLINE = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SSR_MODE": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
+ENVIRONMENT = {
+    "GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SSR_MODE": "False", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "GRADIO_ANALYTICS_MAX_EVENTS": "100", "GRADIO_ANALYTICS_CACHE_FREQUENCY": "100",
+}  # fmt: skip
+"""No telemetry. And of its own statistics, which it makes after every request, Gradio would keep 10,000 requests."""
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 PLAIN_LABELS = {
     f"block_{part}_{name}{dark}": value
@@ -43,14 +46,19 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
         folder: An empty folder for uploads, exports and built-in collections; the caller removes it.
 
     Returns:
-        The ASGI application, which begins to open its models in the background.
+        The ASGI application. It opens the models of the package in the background.
+
+    Raises:
+        ValueError, OSError: The model or the database of the config can't be opened.
     """
-    os.environ.update(OFFLINE)
+    os.environ.update(ENVIRONMENT)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")  # before gradio is imported
     (folder / "uploads").mkdir(parents=True, exist_ok=True)
     from prolip.app.workspace import Workspaces
 
     workspaces = Workspaces(config, folder / "workspaces")
+    if not workspaces.is_builtin:
+        workspaces.get(None)  # what is wrong with the user's model or database is an error now
     workspaces.open_in_background()  # while gradio is imported
     gradio = import_extra("gradio", "app")
     from fastapi import FastAPI
@@ -66,7 +74,7 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
         neutral_hue=gradio.themes.colors.slate,
         font=FONTS,
         font_mono=MONO_FONTS,
-    ).set(**PLAIN_LABELS)
+    ).set(block_border_width="1px", block_border_width_dark="0px", **PLAIN_LABELS)
     gradio.mount_gradio_app(
         app, build_page(workspaces, config.concurrency), path="/", show_error=False, footer_links=[],
         max_file_size=config.max_upload_mb * 1_000_000, ssr_mode=False, run_history=False, enable_monitoring=False,
@@ -75,12 +83,11 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
     return Guard(app, config)
 
 
-@takes_config(AppConfig)
 def serve(config: AppConfig) -> None:
     """Serve the explorer until Ctrl-C.
 
     Args:
-        config: What it shows, and who may see it; or its fields as keywords.
+        config: What it shows, and who may see it.
 
     Raises:
         MissingExtraError: Gradio, or what a database needs, is not installed.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prolip.app.inputs import InputError, NamedImage, check_texts
-from prolip.app.workspace import Workspace
+from prolip.app.workspace import ModelWorkspace
 from prolip.retrieval.config import TraverseConfig
 from prolip.retrieval.traversal.api import CaptionPath, traverse_images
 from prolip.retrieval.traversal.traverse import CaptionSearch
@@ -26,7 +26,7 @@ class TraverseResult:
     """The path to the embedding of ""."""
 
 
-def traverse(workspace: Workspace, image: NamedImage, captions: Sequence[str] = ()) -> TraverseResult:
+def traverse(workspace: ModelWorkspace, image: NamedImage, captions: Sequence[str] = ()) -> TraverseResult:
     """Traverse captions from an image's nearest one to its roots.
 
     Args:

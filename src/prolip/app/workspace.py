@@ -44,7 +44,7 @@ DEFAULT_CLASSES = LabeledExamples(("cat", "dog"), ("a photo of a {c}.", "a pictu
 
 
 @dataclass(eq=False)
-class Workspace:
+class ModelWorkspace:
     """A model, and the database that it is looked at with.
 
     Attributes:
@@ -101,7 +101,7 @@ class Workspace:
     def get_item(self, row: int) -> dict[str, Any]:
         """The item of the database with a row number; InputError if there is none."""
         batches = self.require_database().iter_batches(ITEM_COLUMNS, f"row = {int(row)}")
-        items = [item for batch in batches for item in batch.to_pylist()]
+        items: list[dict[str, Any]] = [item for batch in batches for item in batch.to_pylist()]
         if not items:
             raise InputError(f"There is no row {int(row)} in the database.")
         return items[0]
@@ -168,12 +168,15 @@ class Workspaces:
     """
 
     def __init__(self, config: AppConfig, folder: Path) -> None:
-        self._openers: dict[str, Callable[[], Workspace]] = {}
+        self._openers: dict[str, Callable[[], ModelWorkspace]] = {}
         self._titles: dict[str, str] = {}
-        self._opened: dict[str, Workspace] = {}
+        self._opened: dict[str, ModelWorkspace] = {}
         self._locks: dict[str, threading.Lock] = {}
-        if config.model is None and config.database is None:
-            for builtin in list_builtin():
+        known = [] if config.database is not None else list_builtin()
+        chosen = [builtin for builtin in known if config.model in (None, builtin.model)]
+        self.is_builtin = bool(chosen)
+        if chosen:
+            for builtin in chosen:
                 self._add(
                     builtin.model, f"{builtin.title} ({builtin.model})", _make_opener(builtin, config, folder)
                 )
@@ -181,7 +184,7 @@ class Workspaces:
             name = Path(config.database or config.model or "").name or "database"
             self._add(name, name, lambda: open_users(config, folder, name))
 
-    def _add(self, name: str, title: str, opener: Callable[[], Workspace]) -> None:
+    def _add(self, name: str, title: str, opener: Callable[[], ModelWorkspace]) -> None:
         """Add a workspace that is not open yet."""
         self._openers[name], self._titles[name], self._locks[name] = opener, title, threading.Lock()
 
@@ -195,7 +198,7 @@ class Workspaces:
         """Name of the first workspace."""
         return next(iter(self._openers))
 
-    def get(self, name: str | None) -> Workspace:
+    def get(self, name: str | None) -> ModelWorkspace:
         """Get a workspace, which is opened if it isn't yet.
 
         Args:
@@ -230,14 +233,14 @@ class Workspaces:
         threading.Thread(target=open_all, name="open-workspaces", daemon=True).start()
 
 
-def _make_opener(builtin: BuiltinCollection, config: AppConfig, folder: Path) -> Callable[[], Workspace]:
+def _make_opener(builtin: BuiltinCollection, config: AppConfig, folder: Path) -> Callable[[], ModelWorkspace]:
     """A function that opens a built-in collection."""
     return lambda: open_builtin(
         builtin, load(builtin.model, device=config.device).eval(), folder / builtin.model
     )
 
 
-def open_builtin(builtin: BuiltinCollection, model: ProLIP, folder: Path) -> Workspace:
+def open_builtin(builtin: BuiltinCollection, model: ProLIP, folder: Path) -> ModelWorkspace:
     """Write, embed and index a built-in collection.
 
     Args:
@@ -251,7 +254,7 @@ def open_builtin(builtin: BuiltinCollection, model: ProLIP, folder: Path) -> Wor
     table = write_table(folder / "images", builtin.make_samples())
     embeddings = embed(model, table, folder / "embeddings", captions=CAPTION_COLUMNS, progress=False)
     database = index(embeddings, folder / "database", progress=False).database
-    return Workspace(
+    return ModelWorkspace(
         builtin.model,
         builtin.title,
         model,
@@ -264,7 +267,7 @@ def open_builtin(builtin: BuiltinCollection, model: ProLIP, folder: Path) -> Wor
     )
 
 
-def open_users(config: AppConfig, folder: Path, name: str) -> Workspace:
+def open_users(config: AppConfig, folder: Path, name: str) -> ModelWorkspace:
     """Open the model and the database of the command line.
 
     Args:
@@ -281,7 +284,7 @@ def open_users(config: AppConfig, folder: Path, name: str) -> Workspace:
     folder.mkdir(parents=True, exist_ok=True)
     if config.database is None:
         assert config.model is not None
-        return Workspace(name, name, load(config.model, device=config.device).eval(), None, folder)
+        return ModelWorkspace(name, name, load(config.model, device=config.device).eval(), None, folder)
     database = Database.open(config.database)
     model = load_database_model(database, config.model, config.device)
-    return Workspace(name, name, model, database, folder)
+    return ModelWorkspace(name, name, model, database, folder)

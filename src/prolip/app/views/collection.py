@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prolip.app.collection import CollectionItem, CollectionResult
 from prolip.app.views import markup
 from prolip.app.views.pictures import show_picture
-from prolip.app.workspace import Workspace, get_label
+from prolip.app.workspace import ModelWorkspace, get_label
 from prolip.filtering.criteria import get_criterion
 
 BINS = 40
@@ -15,7 +15,7 @@ WIDTH, HEIGHT, BASE = 720, 150, 24
 """Pixels of the distribution; BASE is the room for the numbers below it."""
 
 
-def show_collection(workspace: Workspace, result: CollectionResult) -> str:
+def show_collection(workspace: ModelWorkspace, result: CollectionResult) -> str:
     """Show a collection.
 
     Args:
@@ -66,7 +66,7 @@ def show_collection(workspace: Workspace, result: CollectionResult) -> str:
     return counts + _show_distributions(result) + "".join(sections)
 
 
-def _show_duplicates(workspace: Workspace, result: CollectionResult) -> str:
+def _show_duplicates(workspace: ModelWorkspace, result: CollectionResult) -> str:
     """Near-duplicates, each beside the sample that it duplicates."""
     pairs = [
         f'<div class="pl-pair">{_make_card(workspace, first, "value")}{_make_card(workspace, second, "value")}</div>'
@@ -84,7 +84,7 @@ def _show_duplicates(workspace: Workspace, result: CollectionResult) -> str:
     )
 
 
-def _make_card(workspace: Workspace, item: CollectionItem, name: str) -> str:
+def _make_card(workspace: ModelWorkspace, item: CollectionItem, name: str) -> str:
     """The card of a sample, with one number."""
     column = {"value": "score", "image_uncertainty": "uncertainty", "text_uncertainty": "uncertainty"}[name]
     picture = show_picture(

@@ -41,7 +41,7 @@ def format_value(value: float | None) -> str:
     if not math.isfinite(value):
         return "∞" if value > 0 else "-∞" if value < 0 else "-"
     if value == 0 or 1e-3 <= abs(value) < 1000:
-        return f"{value:.3g}"
+        return f"{value:#.3g}".removesuffix(".") if value else "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1e}".replace("e-0", "e-")
 
 

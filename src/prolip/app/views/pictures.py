@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from prolip.app.views.markup import make_picture
-from prolip.app.workspace import Workspace
+from prolip.app.workspace import ModelWorkspace
 from prolip.reports.originals import PLACEHOLDER
 
 KEPT = 1000
@@ -13,7 +13,9 @@ KEPT = 1000
 
 
 @lru_cache(maxsize=KEPT)
-def show_picture(workspace: Workspace, origin: str | None, path: str | None, index: int, name: str) -> str:
+def show_picture(
+    workspace: ModelWorkspace, origin: str | None, path: str | None, index: int, name: str
+) -> str:
     """A small picture of an item; a gray square if its image can't be read.
 
     Args:

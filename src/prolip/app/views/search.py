@@ -6,11 +6,11 @@ from typing import Any
 
 from prolip.app.views import markup
 from prolip.app.views.pictures import show_picture
-from prolip.app.workspace import Workspace, get_label
+from prolip.app.workspace import ModelWorkspace, get_label
 from prolip.retrieval.response import SearchResponse
 
 
-def show_response(workspace: Workspace, response: SearchResponse) -> str:
+def show_response(workspace: ModelWorkspace, response: SearchResponse) -> str:
     """Show the results of a search.
 
     Args:
@@ -44,7 +44,7 @@ def _capitalize(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
-def _make_card(workspace: Workspace, row: dict[str, Any], response: SearchResponse) -> str:
+def _make_card(workspace: ModelWorkspace, row: dict[str, Any], response: SearchResponse) -> str:
     """The card of one result: its picture or text, its match probability and its uncertainty."""
     is_image = row["modality"] == "image"
     title = markup.escape(get_label(row)) if is_image else markup.escape(row["caption"] or row["id"])
