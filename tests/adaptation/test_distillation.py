@@ -260,9 +260,10 @@ def test_learned_means_can_be_taught_by_a_pool(tmp_path):
     assert prolip.load(tmp_path / "out").embed_texts(TEXTS).uncertainty.max() <= 2
 
 
-def test_learned_means_are_taught_by_likelihood_and_pool_by_default(tmp_path):
-    config = AdaptConfig(image_encoder="scenes-tiny", epochs=2, dim=16, dropout=0.1, progress=False)
-    assert config.width_teacher == "both"
+def test_learned_means_can_be_taught_by_likelihood_and_pool(tmp_path):
+    config = AdaptConfig(
+        image_encoder="scenes-tiny", teacher="both", epochs=2, dim=16, dropout=0.1, progress=False
+    )
     model = adapt(SCENES, tmp_path / "out", config)
     before = ProLIP.from_folder(tmp_path / "out" / "training" / "model")
     assert torch.equal(model.image.mean.linear.weight, before.image.mean.linear.weight)
@@ -278,9 +279,9 @@ def test_learned_means_are_taught_by_likelihood_and_pool_by_default(tmp_path):
         ({"means": "frozen", "teacher": "likelihood"}, "teacher pool"),
         ({"means": "frozen", "text_encoder": "all-minilm-l6-v2"}, "text_encoder"),
         ({"means": "frozen", "teacher": "both"}, "teacher pool"),
-        ({"teacher": "likelihood", "pool_factor": 2.0}, "pool_factor has no effect"),
+        ({"pool_factor": 2.0}, "pool_factor has no effect"),
         ({"teacher": "pool", "pool_weight": 1.0}, "pool_weight has no effect"),
-        ({"pool_weight": 0.0}, "pool_weight"),
+        ({"teacher": "both", "pool_weight": 0.0}, "pool_weight"),
         ({"means": "frozen", "pool_factor": -1.0}, "pool_factor"),
     ],
 )

@@ -24,8 +24,8 @@ class AdaptConfig:
     """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
     bit, and only widths are trained."""
     teacher: WidthTeacher | None = None
-    """What widths learn from: likelihood, pool (the perplexity over a pool), or both. None: both for learned means,
-    pool for frozen ones."""
+    """What widths learn from: likelihood, pool (the perplexity over a pool), or both. None: likelihood for learned
+    means, pool for frozen ones."""
     captions: tuple[str, ...] | None = None
     """Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones."""
     image: str | None = None
@@ -123,7 +123,7 @@ class AdaptConfig:
     @property
     def width_teacher(self) -> WidthTeacher:
         """What widths learn from."""
-        return self.teacher or ("pool" if self.means == "frozen" else "both")
+        return self.teacher or ("pool" if self.means == "frozen" else "likelihood")
 
     @property
     def learns_from_pool(self) -> bool:
