@@ -23,9 +23,10 @@ Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "bri
 StartPoint = Literal["random", "clean"]
 """Start of PGD: a random point within epsilon of the image, or the image itself."""
 
-WidthTeacher = Literal["likelihood", "pool"]
+WidthTeacher = Literal["likelihood", "pool", "both"]
 """What the widths of heads on frozen encoders learn from. likelihood: matching pairs, with the means. pool: the pool
-perplexity of means that are finished; matches don't read such widths (docs/frozen-means.md)."""
+perplexity of means that are finished; matches don't read such widths (docs/frozen-means.md). both: the widths of a
+likelihood and the pool perplexity of its means, in one (docs/adapt.md)."""
 
 Modality = Literal["image", "text"]
 """What an embedding is of."""

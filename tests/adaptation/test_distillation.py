@@ -13,8 +13,8 @@ import torch
 import prolip
 from prolip.adaptation import AdaptConfig, adapt_encoders, adapt_model, distillation
 from prolip.adaptation.adapt import adapt, open_encoders
-from prolip.adaptation.distillation import Pairs, distill_widths, make_width_model
-from prolip.adaptation.pool_teacher import embed_rows
+from prolip.adaptation.distillation import Pairs, distill_widths, make_width_model, rescale_widths
+from prolip.adaptation.pool_teacher import Blend, embed_rows
 from prolip.adaptation.sizes import TrainingSizes
 from prolip.data.feature_pairs import IMAGE_TARGETS, TEXT_TARGETS, FeaturePairs
 from prolip.measures.nearest import similarity
@@ -111,6 +111,47 @@ def test_scale_and_bias_are_fitted_where_matches_read_variances(pairs, tmp_path)
     model = distill_widths(kept, pairs, tmp_path / "softmax", SIZES, CONFIG)
     assert torch.equal(model.logit_scale, kept.logit_scale)
     assert model.logit_bias is None
+
+
+def make_likelihood_model():
+    """A likelihood model whose untrained widths vary a little, as trained ones do."""
+    model = make_model("learned")
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for tower in (model.image, model.text):
+            tower.log_var.output.weight.normal_(0.0, 0.02, generator=generator)
+    return model
+
+
+def test_both_teachers_keep_means_and_matches_and_move_widths_towards_the_pool(pairs, tmp_path):
+    """Widths that learn from both go with the targets on held-out features, in the units of the likelihood."""
+    base = make_likelihood_model()
+    config = AdaptConfig(teacher="both", pool_weight=1.0, lr=3e-3, width_patience=20)
+    model = distill_widths(base, pairs, tmp_path / "out", SIZES, config)
+    assert model.config.image.head.teacher == model.config.text.head.teacher == "both"
+    assert model.logit_parameters == base.logit_parameters
+    assert model.logit_parameters.reads_variances
+    held_out = FeaturePairs(tmp_path / "out" / "pairs" / "held_out")
+    for modality, array, targets in (
+        ("image", held_out.images, held_out.image_targets), ("text", held_out.texts, held_out.text_targets),
+    ):  # fmt: skip
+        old, new = (embed_rows(z, array[:, 0], modality) for z in (base, model))
+        assert torch.equal(old.mean, new.mean)
+        before, after = old.uncertainty.log(), new.uncertainty.log()
+        assert np.corrcoef(after, targets[:, 0])[0, 1] > 0.5
+        assert abs(float(after.mean() - before.mean())) < 2 * before.std()
+        assert before.std() / 4 < after.std() < 4 * before.std()
+
+
+def test_rescaled_widths_are_what_the_blend_restores(generator):
+    """ln uncertainty becomes mean + std x what it was, for every input."""
+    model = make_likelihood_model()
+    blend = Blend(width_mean=-1.3, width_std=0.01, fraction_mean=-4.0, fraction_std=0.9, weight=0.5)
+    features = torch.randn(6, 8, generator=generator).numpy()
+    before = embed_rows(model, features, "text").uncertainty.log()
+    rescale_widths(model.text, blend)
+    after = embed_rows(model, features, "text").uncertainty.log()
+    assert after.tolist() == pytest.approx((-1.3 + 0.01 * before.double()).tolist(), abs=1e-5)
 
 
 def test_distillation_resumes_where_it_stopped(pairs, tmp_path, monkeypatch):
@@ -219,12 +260,28 @@ def test_learned_means_can_be_taught_by_a_pool(tmp_path):
     assert prolip.load(tmp_path / "out").embed_texts(TEXTS).uncertainty.max() <= 2
 
 
+def test_learned_means_can_be_taught_by_likelihood_and_pool(tmp_path):
+    config = AdaptConfig(
+        image_encoder="scenes-tiny", teacher="both", epochs=2, dim=16, dropout=0.1, progress=False
+    )
+    model = adapt(SCENES, tmp_path / "out", config)
+    before = ProLIP.from_folder(tmp_path / "out" / "training" / "model")
+    assert torch.equal(model.image.mean.linear.weight, before.image.mean.linear.weight)
+    assert model.logit_parameters == before.logit_parameters
+    again = prolip.load(tmp_path / "out")
+    assert again.config.image.head.teacher == "both"
+    assert torch.equal(again.embed_texts(TEXTS).uncertainty, model.embed_texts(TEXTS).uncertainty)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"means": "frozen", "teacher": "likelihood"}, "teacher pool"),
         ({"means": "frozen", "text_encoder": "all-minilm-l6-v2"}, "text_encoder"),
+        ({"means": "frozen", "teacher": "both"}, "teacher pool"),
         ({"pool_factor": 2.0}, "pool_factor has no effect"),
+        ({"teacher": "pool", "pool_weight": 1.0}, "pool_weight has no effect"),
+        ({"teacher": "both", "pool_weight": 0.0}, "pool_weight"),
         ({"means": "frozen", "pool_factor": -1.0}, "pool_factor"),
     ],
 )

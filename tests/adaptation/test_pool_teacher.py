@@ -1,6 +1,7 @@
 """The pool teacher: what it says of a row against a loop in float64, and what it leaves out."""
 
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,10 @@ from prolip.adaptation.pool_teacher import (
     FACTORS,
     FOLDS,
     TOLERANCE,
+    Blend,
     Pool,
     PoolTeacher,
+    add_blends,
     assign_folds,
     choose_teacher,
     draw_pool_rows,
@@ -146,6 +149,39 @@ def test_float16_cache_is_exact_enough_for_the_teacher(generator):
         for x in (exact, rounded)
     ]
     assert (fractions[0] - fractions[1]).abs().max() < 0.01
+
+
+def test_blend_is_the_sum_of_standardized_values(generator):
+    """Against a loop; what it restores is the own width, moved by weight x std for each deviation of the pool's."""
+    width, fraction = torch.randn(2, 9, generator=generator, dtype=torch.float64) * 0.01 - 2
+    blend = Blend.fit(width, fraction, weight=0.7)
+    got = blend.compute_target(width, fraction)
+    for row in range(9):
+        own, pool = (
+            (float(values[row]) - statistics.fmean(values.tolist())) / statistics.stdev(values.tolist())
+            for values in (width, fraction)
+        )
+        assert float(got[row]) == pytest.approx(own + 0.7 * pool)
+        moved = float(width[row]) + 0.7 * statistics.stdev(width.tolist()) * pool
+        assert float(blend.restore(got[row])) == pytest.approx(moved)
+
+
+def test_blend_of_constant_widths_is_finite():
+    blend = Blend.fit(torch.full((4,), -2.0), torch.full((4,), -3.0), weight=0.5)
+    assert blend.compute_target(torch.full((2,), -2.0), torch.full((2,), -3.0)).tolist() == [0.0, 0.0]
+
+
+def test_blended_teacher_reads_widths_and_the_plain_one_does_not(train, held_out, model):
+    """Targets of a teacher with blends are those of the blend on the own widths; without, those of the pool alone."""
+    blended = add_blends(TEACHER, model, train, held_out, weight=0.5)
+    pool = embed_pool(model, train, TEACHER.size, TEACHER.seed, None)
+    queries = embed_rows(model, held_out.texts[:, 0], "text")
+    wider = Gaussian(queries.mean, queries.log_var + 0.1 * torch.arange(len(queries.mean))[:, None])
+    fraction = TEACHER.compute_log_fraction(wider, pool, "text")
+    assert torch.equal(TEACHER.compute_target(wider, pool, "text"), fraction)
+    expected = blended.text_blend.compute_target(wider.uncertainty.log(), fraction)
+    assert torch.equal(blended.compute_target(wider, pool, "text"), expected)
+    assert not torch.equal(expected, blended.compute_target(queries, pool, "text"))
 
 
 def test_choose_teacher_takes_the_given_factor_and_sizes_that_exist(train, held_out, model):

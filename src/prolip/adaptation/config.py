@@ -24,8 +24,8 @@ class AdaptConfig:
     """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
     bit, and only widths are trained."""
     teacher: WidthTeacher | None = None
-    """What widths learn from: likelihood, or pool (the perplexity over a pool). None: likelihood for learned means,
-    pool for frozen ones."""
+    """What widths learn from: likelihood, pool (the perplexity over a pool), or both. None: likelihood for learned
+    means, pool for frozen ones."""
     captions: tuple[str, ...] | None = None
     """Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones."""
     image: str | None = None
@@ -68,6 +68,8 @@ class AdaptConfig:
     """Components of the features that heads read."""
     pool_factor: Advanced[float | None] = None
     """k of the pool perplexity, the factor of the logit scale. None: chosen on held-out images."""
+    pool_weight: Advanced[float] = 0.5
+    """With teacher both: weight of the pool perplexity beside the likelihood's width, both standardized."""
     progress: Advanced[bool | None] = None
     """Show progress bars. None: if stderr is a terminal."""
 
@@ -103,9 +105,12 @@ class AdaptConfig:
             require_positive(self.pool_factor, "pool_factor")
             if not self.learns_from_pool:
                 raise ValueError(
-                    "pool_factor has no effect without teacher pool: remove it, or set teacher pool"
+                    "pool_factor has no effect without teacher pool or both: remove it, or set one of these"
                 )
-        if self.means == "frozen" and self.teacher == "likelihood":
+        require_positive(self.pool_weight, "pool_weight")
+        if self.pool_weight != 0.5 and self.width_teacher != "both":
+            raise ValueError("pool_weight has no effect without teacher both: remove it, or set teacher both")
+        if self.means == "frozen" and self.teacher in ("likelihood", "both"):
             raise ValueError(
                 "the widths of frozen means can't learn from the likelihood, which fits them to how well means match, "
                 "and frozen means match as they do. Use teacher pool (the default for means frozen)"
@@ -116,6 +121,11 @@ class AdaptConfig:
             )
 
     @property
+    def width_teacher(self) -> WidthTeacher:
+        """What widths learn from."""
+        return self.teacher or ("pool" if self.means == "frozen" else "likelihood")
+
+    @property
     def learns_from_pool(self) -> bool:
-        """Whether widths learn from the perplexity over a pool."""
-        return (self.teacher or ("pool" if self.means == "frozen" else "likelihood")) == "pool"
+        """Whether widths learn from the perplexity over a pool, perhaps among others."""
+        return self.width_teacher != "likelihood"

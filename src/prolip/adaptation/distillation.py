@@ -13,10 +13,11 @@ import torch
 from prolip.adaptation.config import AdaptConfig
 from prolip.adaptation.features import Encoders
 from prolip.adaptation.heads import make_train_config
-from prolip.adaptation.pool_teacher import choose_teacher
+from prolip.adaptation.pool_teacher import Blend, PoolTeacher, add_blends, choose_teacher
 from prolip.adaptation.run_folder import train_or_continue
 from prolip.adaptation.sizes import TrainingSizes
 from prolip.adaptation.targets import write_held_out_targets, write_train_targets
+from prolip.choices import WidthTeacher
 from prolip.data.feature_pairs import FeaturePairs
 from prolip.files import atomic_write_folder, write_json
 from prolip.losses.objective import INITIAL_TEMPERATURES, Objective
@@ -47,20 +48,23 @@ def distill_widths(
     """Give a model widths that learn from a pool. A stopped run is continued.
 
     Args:
-        base: Model with frozen towers and finished means, in eval mode; its widths, if it has any, are not read.
+        base: Model with frozen towers and finished means, in eval mode; its widths are read by the teacher both only.
         pairs: Feature pairs as its towers read them.
         folder: Folder for targets, training and the teacher.
         sizes: Batch size and epochs.
-        config: Views, learning rate, patience, k.
+        config: Teacher, views, learning rate, patience, k.
 
     Returns:
-        The model, without its encoders: means and default order of the base.
+        The model, without its encoders: means of the base; with the teacher both also its scale and bias, and widths of
+        about the same mean and spread, so that matches stay what they are but for small changes.
     """
     teacher = choose_teacher(base, *pairs, config.pool_factor, config.seed)
     log.info(
         "widths learn from a pool of %d items, k %g for images, %g for texts",
         teacher.size, teacher.image_k, teacher.text_k,
     )  # fmt: skip
+    if config.width_teacher == "both":
+        teacher = add_blends(teacher, base, *pairs, config.pool_weight)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "teacher.json", asdict(teacher))
     targets = Pairs(
@@ -70,7 +74,33 @@ def distill_widths(
     initial = make_width_model(base, config)
     _init_widths(initial, targets.train)
     atomic_write_folder(folder / "initial", initial.save_pretrained)
-    return train_or_continue(make_distillation_config(folder, sizes, targets, base, config))
+    trained = train_or_continue(make_distillation_config(folder, sizes, targets, base, config))
+    return _restore_widths(base, trained, teacher, config) if config.width_teacher == "both" else trained
+
+
+def _restore_widths(base: ProLIP, trained: ProLIP, teacher: PoolTeacher, config: AdaptConfig) -> ProLIP:
+    """A model as the base, with the widths of one that was trained on blended, standardized targets."""
+    model = make_width_model(base, config, "both")
+    for new, old, blend in zip(
+        _get_towers(model), _get_towers(trained), (teacher.image_blend, teacher.text_blend), strict=True
+    ):
+        assert blend is not None
+        new.log_var.load_state_dict(old.log_var.state_dict())
+        rescale_widths(new, blend)
+    return model.eval()
+
+
+@torch.no_grad()
+def rescale_widths(tower: FrozenTower, blend: Blend) -> None:
+    """Make ln uncertainty `blend.restore` of what it was, in the last layer of the widths.
+
+    Args:
+        tower: Changed in place.
+        blend: The units that its widths were trained in.
+    """
+    output, log_dim = tower.log_var.output, math.log(tower.embed_dim)
+    output.weight.mul_(blend.width_std)
+    output.bias.copy_(blend.restore(output.bias + log_dim) - log_dim)
 
 
 def make_finished_model(model: ProLIP, encoders: Encoders, maps: tuple[FeatureMap, FeatureMap]) -> ProLIP:
@@ -113,12 +143,13 @@ def make_finished_model(model: ProLIP, encoders: Encoders, maps: tuple[FeatureMa
     return result.set_encoders(encoders.image, encoders.text).eval()
 
 
-def make_width_model(base: ProLIP, config: AdaptConfig) -> ProLIP:
-    """A copy of a model with frozen towers whose widths are new, and whose matches read means only.
+def make_width_model(base: ProLIP, config: AdaptConfig, teacher: WidthTeacher = "pool") -> ProLIP:
+    """A copy of a model with frozen towers whose widths are new.
 
     Args:
         base: The model.
         config: Kind of widths, seed.
+        teacher: pool: matches of the copy read means only. both: they are those of the base.
 
     Returns:
         The copy, without encoders.
@@ -126,11 +157,12 @@ def make_width_model(base: ProLIP, config: AdaptConfig) -> ProLIP:
     image, text = (tower.config for tower in _get_towers(base))
     assert isinstance(image, FrozenImageConfig)
     assert isinstance(text, FrozenTextConfig)
+    keeps_loss = teacher == "both" or base.config.contrastive_loss == "softmax"
     model_config = replace(
         base.config,
-        image=replace(image, head=_make_width_head(image.head, config)),
-        text=replace(text, head=_make_width_head(text.head, config)),
-        contrastive_loss="softmax" if base.config.contrastive_loss == "softmax" else "sigmoid",
+        image=replace(image, head=_make_width_head(image.head, config, teacher)),
+        text=replace(text, head=_make_width_head(text.head, config, teacher)),
+        contrastive_loss=base.config.contrastive_loss if keeps_loss else "sigmoid",
     )
     model = ProLIP(model_config, base.tokenizer)
     model.init_weights(torch.Generator().manual_seed(config.seed))
@@ -141,11 +173,11 @@ def make_width_model(base: ProLIP, config: AdaptConfig) -> ProLIP:
     return model
 
 
-def _make_width_head(head: HeadConfig | None, config: AdaptConfig) -> HeadConfig:
+def _make_width_head(head: HeadConfig | None, config: AdaptConfig, teacher: WidthTeacher) -> HeadConfig:
     """The config of a head whose widths learn from a pool."""
     assert head is not None
     width_hidden = 0 if config.linear_widths else WIDTH_HIDDEN
-    return replace(head, teacher="pool", width_hidden=width_hidden, dropout=WIDTH_DROPOUT)
+    return replace(head, teacher=teacher, width_hidden=width_hidden, dropout=WIDTH_DROPOUT)
 
 
 def make_distillation_config(
@@ -170,7 +202,7 @@ def make_distillation_config(
     heads = (tower.config.head for tower in _get_towers(base))
     has_projections = any(head is not None and head.means == "learned" for head in heads)
     frozen = ["image.mean", "text.mean"] if has_projections else []
-    needs_temperature = _needs_temperature(base)
+    needs_temperature = _needs_temperature(base) and config.width_teacher == "pool"
     if not needs_temperature:
         frozen += ["logit_scale"] + (["logit_bias"] if base.logit_bias is not None else [])
     return replace(
@@ -191,8 +223,8 @@ def _needs_temperature(base: ProLIP) -> bool:
 
 @torch.no_grad()
 def _copy_temperature(source: ProLIP, target: ProLIP) -> None:
-    """Copy logit scale and bias, or set the initial ones of SigLIP where the source's are a likelihood's."""
-    if source.config.contrastive_loss == "likelihood":
+    """Copy logit scale and bias; where only the source's are a likelihood's, set the initial ones of SigLIP."""
+    if source.config.contrastive_loss == "likelihood" != target.config.contrastive_loss:
         scale, bias = INITIAL_TEMPERATURES["siglip"]
         target.logit_scale.fill_(math.log(scale))
         assert target.logit_bias is not None

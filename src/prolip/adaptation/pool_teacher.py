@@ -27,6 +27,8 @@ SIZES = (1000, 2000, 4000, 8000)
 TOLERANCE = 0.02
 """Differences of correlations that some hundred held-out images can't tell from noise."""
 MODALITIES: tuple[Modality, Modality] = ("image", "text")
+MIN_STD = 1e-6
+"""Widths or fractions that vary less than this, in nats, are constant."""
 MAX_JUDGED = 1000
 """Held-out images by which k and the size are chosen."""
 BLOCK = 4096
@@ -46,6 +48,54 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Blend:
+    """How the widths of a likelihood and the pool of its means become one target, for one modality.
+
+    Both are standardized, since a likelihood's ln uncertainty may vary a hundred times less than the perplexity, and
+    added; the sum is mapped back to the mean and the standard deviation that the likelihood's widths have.
+
+    Attributes:
+        width_mean, width_std: Of ln uncertainty of whole inputs, before.
+        fraction_mean, fraction_std: Of ln of the fraction of the pool that fits them.
+        weight: Of the fraction.
+    """
+
+    width_mean: float
+    width_std: float
+    fraction_mean: float
+    fraction_std: float
+    weight: float
+
+    @classmethod
+    def fit(cls, log_width: Tensor, log_fraction: Tensor, weight: float) -> Blend:
+        """Measure means and standard deviations.
+
+        Args:
+            log_width: ln uncertainty of whole inputs, (N,).
+            log_fraction: ln of the fraction of the pool that fits each, (N,).
+            weight: Of the fraction.
+
+        Returns:
+            The blend.
+        """
+        width, fraction = log_width.double(), log_fraction.double()
+        return cls(
+            width_mean=float(width.mean()), width_std=max(float(width.std()), MIN_STD),
+            fraction_mean=float(fraction.mean()), fraction_std=max(float(fraction.std()), MIN_STD),
+            weight=weight,
+        )  # fmt: skip
+
+    def compute_target(self, log_width: Tensor, log_fraction: Tensor) -> Tensor:
+        """Blend: standardized ln uncertainty plus weight times the standardized ln of the fraction, (N,)."""
+        width = (log_width.double() - self.width_mean) / self.width_std
+        return width + self.weight * (log_fraction.double() - self.fraction_mean) / self.fraction_std
+
+    def restore(self, target: Tensor) -> Tensor:
+        """ln uncertainty of a target, (N,)."""
+        return self.width_mean + self.width_std * target
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolTeacher:
     """How the uncertainty of an embedding is read off a pool: perplexity of softmax(k scale mu . x), divided by M.
 
@@ -54,6 +104,7 @@ class PoolTeacher:
         image_k, text_k: Factor of the scale, k, for images over captions and for captions over images.
         size: Items of the pool, M.
         seed: Seed of the folds and of the pool.
+        image_blend, text_blend: How widths that learned from a likelihood go into the targets; None: not at all.
     """
 
     scale: float
@@ -61,6 +112,26 @@ class PoolTeacher:
     text_k: float
     size: int
     seed: int
+    image_blend: Blend | None = None
+    text_blend: Blend | None = None
+
+    def get_blend(self, modality: Modality) -> Blend | None:
+        """The blend of a modality."""
+        return self.image_blend if modality == "image" else self.text_blend
+
+    def compute_target(self, queries: Gaussian, pool: Pool, modality: Modality) -> Tensor:
+        """What the widths of some inputs should learn: `compute_log_fraction`, or the blend with their own widths.
+
+        Args:
+            queries: (N, D).
+            pool: As for `compute_log_fraction`.
+            modality: Of the queries.
+
+        Returns:
+            float64 (N,).
+        """
+        fraction, blend = self.compute_log_fraction(queries, pool, modality), self.get_blend(modality)
+        return fraction if blend is None else blend.compute_target(queries.uncertainty.log(), fraction)
 
     def compute_log_fraction(self, queries: Gaussian, pool: Pool, modality: Modality) -> Tensor:
         """ln of the fraction of a pool that fits each query.
@@ -191,6 +262,33 @@ def choose_teacher(
         teacher = replace(best, size=size)
         scores[size] = sum(judge.score(teacher, pool, modality) for modality in MODALITIES) / 2
     return replace(best, size=_choose_largest(scores))
+
+
+def add_blends(
+    teacher: PoolTeacher, model: ProLIP, train: FeaturePairs, held_out: FeaturePairs, weight: float
+) -> PoolTeacher:
+    """Let a teacher blend the pool with the widths that a model has learned from a likelihood.
+
+    Args:
+        teacher: k and the size of the pool.
+        model: Means and widths.
+        train: The pool is drawn from these.
+        held_out: Means and standard deviations are those of at most `MAX_JUDGED` whole images of these, and their
+            captions.
+        weight: Of the pool.
+
+    Returns:
+        The teacher with blends.
+    """
+    pool = embed_pool(model, train, teacher.size, teacher.seed, fold=None)
+    count = min(MAX_JUDGED, len(held_out))
+    images = embed_rows(model, held_out.images[:count, 0], "image")
+    texts = embed_rows(model, held_out.texts[: held_out.offsets[count], 0], "text")
+    image_blend, text_blend = (
+        Blend.fit(queries.uncertainty.log(), teacher.compute_log_fraction(queries, pool, modality), weight)
+        for queries, modality in zip((images, texts), MODALITIES, strict=True)
+    )
+    return replace(teacher, image_blend=image_blend, text_blend=text_blend)
 
 
 def get_cosine_scale(model: ProLIP) -> float:

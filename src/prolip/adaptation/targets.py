@@ -117,8 +117,7 @@ def _fill_targets(
         for view in range(array.shape[1]):
             for block in np.array_split(chosen, max(1, -(-len(chosen) // ROWS))):
                 queries = embed_rows(model, array[block, view], modality)
-                fraction = teacher.compute_log_fraction(queries, pool, modality)
-                target[block, view] = fraction.float().cpu().numpy()
+                target[block, view] = teacher.compute_target(queries, pool, modality).float().cpu().numpy()
 
 
 def _write_pairs(

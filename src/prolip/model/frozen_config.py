@@ -55,7 +55,8 @@ class HeadConfig:
     means: FrozenMeans = "learned"
     teacher: WidthTeacher = "likelihood"
     """What the widths have learned from. pool: the trace of an embedding is the fraction of a pool of the other
-    modality that fits it, and matches read the means only."""
+    modality that fits it, and matches read the means only. both: widths of a likelihood, which have also learned how
+    much of the pool fits; matches read them."""
     hidden: int = 384
     """Hidden units of the MLP that is added to the linear projection of the mean; 0: the projection is linear."""
     width_hidden: int = 96
@@ -77,7 +78,7 @@ class HeadConfig:
     @property
     def widths_read_means(self) -> bool:
         """Whether the width also reads the learned mean, of which the pool perplexity is a function."""
-        return self.teacher == "pool" and self.means == "learned"
+        return self.teacher != "likelihood" and self.means == "learned"
 
 
 class _FrozenTowerConfig:
