@@ -17,8 +17,8 @@ BEGIN = "<!-- map: written by tools/architecture_map.py (make map) -->"
 END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
-    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "process_memory", "progress",
-     "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "threads", "version"},
+    {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "progress",
+     "process_memory", "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "threads", "version"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},
