@@ -88,4 +88,4 @@ dist: $(STAMP)  ## sdist and wheel in dist/, tried in an empty environment outsi
 	@$(BIN)/python tools/try_wheel.py dist/prolip-*.whl
 
 clean:  ## back to a fresh checkout
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

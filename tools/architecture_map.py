@@ -18,7 +18,8 @@ END = "<!-- end of map -->"
 
 LAYERS: list[set[str]] = [
     {"checks", "choices", "tensor_checks", "configs", "console", "extras", "files", "folder_kinds", "progress",
-     "process_memory", "gaussian", "measures", "mixture", "distributed", "lazy", "proportions", "storage", "threads", "version"},
+     "gaussian", "measures", "mixture", "distributed", "lazy", "process_memory", "proportions", "storage", "threads",
+     "version"},
     {"losses", "preprocessing"},
     {"model", "data"},
     {"weights", "scenes"},

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
-EXTRAS = "report,data,search,ray,onnx,photos,lora,integrations,logging"
+EXTRAS = "report,data,search,ray,app,onnx,photos,lora,integrations,logging"
 SCENES = "scenes:simple,size=48,length=120"
 MODEL = "--model scenes-tiny"
 TASK = "scenes/wds_scenes-shape_test"
@@ -65,6 +65,7 @@ search database "a red circle" --matching 0.5
 filter embeddings --out clean --keep-fraction 0.5
 export embeddings --to vectors --out vectors.parquet
 convert scenes-tiny --to onnx --out onnx
+app --help
 evaluate retrieval scenes/wds_scenes-retrieval_test {MODEL} --out results/retrieval
 evaluate suite datacomp --tasks cifar10 {MODEL} --out results/suite
 evaluate hierarcaps scenes/hierarcaps/test.csv --images scenes/hierarcaps/images {MODEL} --out results/hierarcaps
