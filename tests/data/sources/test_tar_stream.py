@@ -146,7 +146,7 @@ def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
         tmp_path / "big.tar", [("1.jpg", PNG), ("1.txt", b"a"), ("2.jpg", bytes(10**6)), ("3.jpg", b"")]
     )
     mark = tmp_path / "pid"
-    items = TarStream(f"pipe:echo $$ > {mark}; exec cat {big}").read(0)
+    items = TarStream(f"pipe:echo $$ > {shlex.quote(str(mark))}; exec cat {shlex.quote(str(big))}").read(0)
     assert next(items).key == "1"
     pid = int(mark.read_text())
     os.kill(pid, 0)
