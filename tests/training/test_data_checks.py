@@ -1,3 +1,4 @@
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -47,5 +48,5 @@ def test_streams_are_read_from_their_beginning(tmp_path):
     pair = [("a.png", b"x"), ("a.txt", b"a bird")]
     write_tar(tmp_path / "with.tar", [*pair, ("a.json", b'{"general": ["an animal"]}')])
     write_tar(tmp_path / "without.tar", pair)
-    assert has_general_captions(f"pipe:cat {tmp_path}/with.tar", DataConfig())
-    assert not has_general_captions(f"pipe:cat {tmp_path}/without.tar", DataConfig())
+    assert has_general_captions(f"pipe:cat {shlex.quote(str(tmp_path))}/with.tar", DataConfig())
+    assert not has_general_captions(f"pipe:cat {shlex.quote(str(tmp_path))}/without.tar", DataConfig())

@@ -1,4 +1,5 @@
 import io
+import shlex
 import tarfile
 from dataclasses import replace
 from itertools import islice
@@ -51,7 +52,7 @@ def streams(tmp_path):
     for name in "ab":
         for shard in range(4):
             write_tar(tmp_path / f"{name}{shard}.tar", pictures(name, shard))
-    return tuple(f"pipe:cat {tmp_path}/{name}{{0..3}}.tar" for name in "ab")
+    return tuple(f"pipe:cat {shlex.quote(str(tmp_path))}/{name}{{0..3}}.tar" for name in "ab")
 
 
 def config(*source, **data):
@@ -193,7 +194,7 @@ def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
     Image.new("RGB", (8, 8)).save(file, "png")
     members = ((".look", file.getvalue()), (".png", b"broken"), (".said", b"a thing"), (".txt", b"a star"))
     write_tar(tmp_path / "x.tar", [(f"{n}{end}", content) for n in range(20) for end, content in members])
-    run = config(f"pipe:cat {tmp_path}/x.tar", captions=("said",), image="look")
+    run = config(f"pipe:cat {shlex.quote(str(tmp_path))}/x.tar", captions=("said",), image="look")
     assert set(next(iter(load(run, model))).captions) == {"a thing"}
 
 

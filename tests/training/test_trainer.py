@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 from dataclasses import replace
@@ -662,7 +663,7 @@ def test_a_command_of_a_run_folder_is_run_only_if_told(tmp_path, monkeypatch):
     """Of one's own runs it is known; of others' it is refused before anything is opened."""
     write_shards(tmp_path / "d", [64])
     mark = tmp_path / "was_run"
-    command = f"pipe:touch {mark}; cat {tmp_path}/d/00000.tar"
+    command = f"pipe:touch {shlex.quote(str(mark))}; cat {shlex.quote(str(tmp_path))}/d/00000.tar"
     config = replace(nano(tmp_path / "run", samples=32), data=DataConfig(source=(command,), workers=0))
     folder = trainer.train(config)
     mark.unlink()

@@ -146,7 +146,7 @@ def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
         tmp_path / "big.tar", [("1.jpg", PNG), ("1.txt", b"a"), ("2.jpg", bytes(10**6)), ("3.jpg", b"")]
     )
     mark = tmp_path / "pid"
-    items = TarStream(f"pipe:echo $$ > {mark}; exec cat {big}").read(0)
+    items = TarStream(f"pipe:echo $$ > {shlex.quote(str(mark))}; exec cat {shlex.quote(str(big))}").read(0)
     assert next(items).key == "1"
     pid = int(mark.read_text())
     os.kill(pid, 0)
@@ -290,13 +290,11 @@ def test_a_path_must_exist_when_it_is_named(tmp_path):
 def test_braces_make_shards(tmp_path):
     for n in range(3):
         write_tar(tmp_path / f"{n}.tar", pairs(2, 10 * n))
-    stream = TarStream(
-        f"pipe:cat {tmp_path}/{{0..2}}.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar"
-    )
-    assert (
-        stream.shards[1] == f"pipe:cat {tmp_path}/1.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar"
-    )
-    several = TarStream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {tmp_path}/2.tar", str(tmp_path / "0.tar")])
+    folder = shlex.quote(str(tmp_path))
+    rest = f"awk '{{print $1}}' >/dev/null; cat {folder}/0.tar"
+    stream = TarStream(f"pipe:cat {folder}/{{0..2}}.tar | {rest}")
+    assert stream.shards[1] == f"pipe:cat {folder}/1.tar | {rest}"
+    several = TarStream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {folder}/2.tar", str(tmp_path / "0.tar")])
     assert len(several.shards) == 3
     assert outcomes(several.read(2)) == ["00020", "00021"]
     assert TarStream("s3://b/{0..1}.tar").shards == ("s3://b/0.tar", "s3://b/1.tar")

@@ -48,7 +48,7 @@ def prompts(gain):
 
 PAIRS = {
     "modalities": [uncertainty.describe_modalities(image, text) for image, text in ((1, 2), (2, 1))],
-    "pairs": [uncertainty.describe_pairs(fraction) for fraction in (0.9, 0.1)],
+    "pairs": [uncertainty.describe_pairs(Proportion.from_mean(fraction, 100)) for fraction in (0.9, 0.1)],
     "length": [uncertainty.describe_length(rho) for rho in (-0.5, 0.5)],
     "levels": [uncertainty.describe_levels(make_levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
     "truth": [uncertainty.describe_truth(make_ambiguity(rho, rho)) for rho in (0.6, -0.6)],

@@ -11,6 +11,7 @@ from prolip.data.source import Source
 from prolip.evaluation.caption_correlations import AmbiguityCorrelations, make_correlation_table
 from prolip.evaluation.examples import UncertaintyExample
 from prolip.evaluation.regression import RegressionFit, Regressions
+from prolip.evaluation.result import Proportion
 from prolip.evaluation.uncertainty import UncertaintyByLevel, UncertaintyResult
 from prolip.reports import uncertainty as plots
 from prolip.reports.page.components import (
@@ -38,6 +39,9 @@ from prolip.reports.page.results import HeadlineMetrics
 from prolip.reports.page.svg import render_panel
 from prolip.reports.sheets import read_sample_image
 
+SAME_SIZE = 0.01
+"""Mean uncertainties that differ by less than this fraction count as equal."""
+
 
 def build_section(result: UncertaintyResult, untrained: Sequence[HeadlineMetrics] = ()) -> PageSection:
     """Build the section on what uncertainty correlates with: modality, caption length, level, true ambiguity.
@@ -62,7 +66,7 @@ def build_section(result: UncertaintyResult, untrained: Sequence[HeadlineMetrics
         (
             "Each caption and its image",
             plots.draw_pairs,
-            describe_pairs(result.text_above_own_image.value, untrained_above),
+            describe_pairs(result.text_above_own_image, untrained_above),
             "Scatter plot",
         ),
         (
@@ -159,23 +163,31 @@ def describe_modalities(image: float, text: float) -> str:
         The expectation and what was measured.
     """
     expected = "Texts should be more uncertain than images."
+    if abs(text / image - 1) < SAME_SIZE:
+        return (
+            f"{expected} Here both are equally uncertain: the mean of texts is {format_ratio(text / image)} times that "
+            "of images."
+        )
     if text > image:
         return f"{expected} Here their mean uncertainty is {format_ratio(text / image)} times that of images."
     return f"{expected} Here it is {REVERSED}: the mean of images is {format_ratio(image / text)} times that of texts."
 
 
-def describe_pairs(fraction: float, untrained: Sequence[float] = ()) -> str:
+def describe_pairs(above: Proportion, untrained: Sequence[float] = ()) -> str:
     """Describe for how many captions the uncertainty is above that of their image.
 
     Args:
-        fraction: Fraction of captions that are more uncertain than their image.
+        above: Fraction of captions that are more uncertain than their image.
         untrained: The same fraction for untrained models.
 
     Returns:
         The expectation and what was measured.
     """
     expected = "A caption should be more uncertain than its image."
+    fraction = above.value
     text = f"{expected} This holds for {format_percentage(fraction)} of captions"
+    if above.low < 0.5 < above.high:
+        return f"{text}: as many as by chance."
     if fraction < 0.5:
         return f"{text}: {REVERSED}."
     is_close = (
