@@ -10,8 +10,8 @@ import pytest
 
 COLORS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "cyan", "large", "small")
 WARM_UP, REQUESTS = 300, 1000
-MAX_GROWTH = 60e6
-"""Bytes. 1000 requests whose results of some 50 kB were kept would be about as much."""
+MAX_GROWTH = 40e6
+"""Bytes. 1000 sessions that Gradio kept would be 100e6."""
 
 
 def test_ten_requests_at_once_get_their_own_answers(client):
