@@ -246,3 +246,13 @@ def test_tabs_without_a_database_say_what_to_do(workspace, model, tmp_path):
     with pytest.raises(InputError, match="Type captions"):
         traverse.traverse(alone, NamedImage("a", workspace.samples[0].image))
     assert compare.compare(alone, workspace.samples[:1], ["a thing"]).match is not None
+
+
+def test_images_that_are_gone_are_no_samples(workspace, tmp_path, monkeypatch):
+    from prolip.app.workspace import ModelWorkspace
+
+    fresh = ModelWorkspace("m", "m", workspace.model, workspace.database, tmp_path)
+    read = fresh.read_image
+    monkeypatch.setattr(fresh, "read_image", lambda item: read({**item, "path": f"/gone/{item['row']}"}))
+    assert fresh.samples == ()
+    assert len(workspace.samples) == 12

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +86,7 @@ def make_app(config: AppConfig, folder: Path) -> ASGIApp:
 
 
 def serve(config: AppConfig) -> None:
-    """Serve the explorer until Ctrl-C.
+    """Serve the explorer until Ctrl-C or SIGTERM; for the main thread of a process.
 
     Args:
         config: What it shows, and who may see it.
@@ -95,6 +97,8 @@ def serve(config: AppConfig) -> None:
     """
     for module in ("gradio", "lancedb", "pyarrow"):
         _require_installed(module)
+    # uvicorn raises SIGTERM again when it has ended, which by default would leave the folder behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(tempfile.mkdtemp(prefix="prolip-app-"))
     try:
         app = make_app(config, folder)

@@ -27,7 +27,7 @@ from prolip.embeddings.header import has_embeddings
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.reports.hits import HitImages
-from prolip.reports.originals import PLACEHOLDER, READ_ERRORS
+from prolip.reports.originals import READ_ERRORS
 from prolip.retrieval.index.build import index
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.response import load_database_model
@@ -122,7 +122,7 @@ class ModelWorkspace:
 
     @cached_property
     def samples(self) -> tuple[NamedImage, ...]:
-        """The first images of the collection, to choose from in place of an upload."""
+        """The first images of the collection that can be read, to choose from in place of an upload."""
         if self.database is None:
             return self.examples.images[:NUM_SAMPLES]
         items: list[dict[str, Any]] = []
@@ -131,7 +131,8 @@ class ModelWorkspace:
             if len(items) >= NUM_SAMPLES:
                 break
         items = sorted(items, key=lambda item: item["row"])[:NUM_SAMPLES]
-        return tuple(NamedImage(get_label(item), self.read_image(item) or PLACEHOLDER) for item in items)
+        images = [(get_label(item), self.read_image(item)) for item in items]
+        return tuple(NamedImage(label, image) for label, image in images if image is not None)
 
     @cached_property
     def caption_search(self) -> CaptionSearch | list[str]:
