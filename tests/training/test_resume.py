@@ -191,11 +191,13 @@ def test_resume_after_a_crash_is_bit_exact(tmp_path, monkeypatch, wanted, number
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number // 3 * 3]
 
 
+CRASHES = [(step, 4, (step + step // 4) % 2 == 0) for step in range(STEPS)]
+"""Step of the crash, steps between checkpoints, async_save: at each distance from a checkpoint, both ways of saving."""
+CRASHES += [(*crash, way) for crash in ((0, 1), (13, 1), (3, 3), (5, 3)) for way in (False, True)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "every"), [*((step, 4) for step in range(STEPS)), (0, 1), (13, 1), (3, 3), (5, 3)]
-)
-@both_ways
+@pytest.mark.parametrize(("number", "every", "async_save"), CRASHES)
 def test_resume_after_a_crash_at_any_step_is_bit_exact(
     tmp_path, monkeypatch, wanted, number, every, async_save
 ):

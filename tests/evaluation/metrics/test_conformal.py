@@ -31,7 +31,7 @@ def test_quantile_is_the_smallest_with_enough_scores_below(n, coverage):
 @pytest.mark.parametrize(("n", "coverage"), [(19, 0.9), (19, 0.93), (50, 0.8), (10, 0.5)])
 def test_marginal_coverage_is_between_its_finite_sample_bounds(n, coverage):
     """Over calibration sets and new cases: at least the coverage, at most 1/(n+1) more, and exactly k/(n+1)."""
-    scores = torch.rand(40_000, n + 1, generator=torch.Generator().manual_seed(1)).double()
+    scores = torch.rand(20_000, n + 1, generator=torch.Generator().manual_seed(1)).double()
     covered = [new <= conformal_quantile(fit, coverage) for *_, fit, new in ((s[:n], s[n]) for s in scores)]
     mean, error = float(np.mean(covered)), 4 * math.sqrt(0.25 / len(covered))
     assert coverage - error < mean < coverage + 1 / (n + 1) + error
