@@ -56,6 +56,7 @@ def put_targets(pairs, function):
     return FeaturePairs(pairs.folder)
 
 
+@pytest.mark.slow
 def test_widths_recover_a_known_function(pairs, tmp_path, monkeypatch):
     """ln of the uncertainty becomes -1 + x_0 - 0.5 |x_1| on features that were not trained on."""
 
