@@ -1,9 +1,11 @@
 import math
+import os
 
 import pytest
 
 from prolip.console import (
     BLOCKS,
+    FailSafeFile,
     describe_bad_samples,
     format_duration,
     format_number,
@@ -90,3 +92,14 @@ def test_sparkline_scales_values_to_eight_levels():
     assert sparkline([]) == ""
     assert sparkline([0.0, math.nan, 1.0, math.inf]) == "▁!█!"
     assert sparkline([math.nan]) == "!"
+
+
+def test_what_a_closed_pipe_did_not_take_is_dropped():
+    """A write that failed stays in the buffer: Python would flush it again when it ends, and fail with code 120."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as pipe:
+        file = FailSafeFile(pipe)
+        print("x", file=file, flush=True)
+        assert not file.isatty()
+        pipe.flush()  # BrokenPipeError, if the text were still to be written

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -233,5 +235,13 @@ class FailSafeFile:
         try:
             if not self._failed:
                 work()
+        except BrokenPipeError:
+            self._failed = True
+            with suppress(
+                OSError, ValueError
+            ):  # what is still buffered: Python would fail to flush it at its end
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self._file.fileno())
+                os.close(null)
         except (OSError, ValueError):  # ValueError: the file is closed
             self._failed = True
