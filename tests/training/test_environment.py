@@ -84,7 +84,7 @@ def test_the_facts(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["prolip", "train", "--out", "runs/ü"])
     facts = describe_environment().to_dict()
     assert json.loads(json.dumps(facts)) == facts
-    assert facts["prolip"] == version("prolip")
+    assert facts["prolip"] == prolip.__version__
     assert facts["python"] == platform.python_version()
     assert {"torch", "numpy", "pillow", "tokenizers"} <= set(facts["packages"])
     assert facts["packages"]["torch"] == version("torch")
