@@ -72,9 +72,12 @@ def test_the_server_removes_its_folder_when_it_ends(tmp_path, how):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert len(list(tmp_path.glob("prolip-app-*"))) == 1
-        process.send_signal(how)
-        process.wait(timeout=60)
+        try:
+            assert len(list(tmp_path.glob("prolip-app-*"))) == 1
+            process.send_signal(how)
+            process.wait(timeout=60)
+        finally:
+            process.kill()
     assert list(tmp_path.glob("prolip-app-*")) == []
 
 

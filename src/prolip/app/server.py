@@ -6,15 +6,16 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prolip.app.config import AppConfig
 from prolip.extras import import_extra
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.types import ASGIApp
 
 log = logging.getLogger("prolip.app")
@@ -97,14 +98,28 @@ def serve(config: AppConfig) -> None:
     """
     for module in ("gradio", "lancedb", "pyarrow"):
         _require_installed(module)
-    # uvicorn raises SIGTERM again when it has ended, which by default would leave the folder behind
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(tempfile.mkdtemp(prefix="prolip-app-"))
+    _end_by_signals(folder)
     try:
         app = make_app(config, folder)
         _run(app, config)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_by_signals(folder: Path) -> None:
+    """Let Ctrl-C and SIGTERM remove the folder and end the process at once, also while modules are imported.
+
+    An exception instead could be lost in a library's callback. While uvicorn serves, it has handlers of its own; when
+    it has ended, it raises the signal again.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0 if number == signal.SIGTERM else 128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 def _require_installed(module: str) -> None:
@@ -130,16 +145,27 @@ def _run(app: ASGIApp, config: AppConfig) -> None:
         raise ValueError(
             f"can't listen on {config.host}:{config.port} ({error.strerror}): choose another --port"
         ) from None
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    print(f"prolip app: http://{host}:{listener.getsockname()[1]}  (Ctrl-C ends it)", flush=True)
-    if not config.is_local:
-        print(_describe_openness(config), flush=True)
-    server: Any = uvicorn.Server(
+
+    class AnnouncingServer(uvicorn.Server):
+        """Says where it is when it answers, and no signal can be missed."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            _announce(config, listener.getsockname()[1])
+
+    AnnouncingServer(
         uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
         )
-    )
-    server.run(sockets=[listener])
+    ).run(sockets=[listener])
+
+
+def _announce(config: AppConfig, port: int) -> None:
+    """Print the address, and who can reach it if that isn't this machine alone."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    print(f"prolip app: http://{host}:{port}  (Ctrl-C ends it)", flush=True)
+    if not config.is_local:
+        print(_describe_openness(config), flush=True)
 
 
 def _describe_openness(config: AppConfig) -> str:
