@@ -254,6 +254,7 @@ def test_guard_refuses_other_hosts_and_origins():
     assert client.post("/", headers={"origin": "http://attacker.example"}).status_code == 403
     assert client.post("/", headers={"host": "localhost", "origin": "http://localhost"}).status_code == 200
     assert client.post("/", headers={"origin": "null"}).status_code == 403
+    assert client.post("/", headers={"origin": "http://["}).status_code == 403
 
 
 def test_guard_limits_bodies_with_and_without_a_length():

@@ -74,7 +74,7 @@ class Guard:
         if self._config.is_local and _get_host_name(f"//{host}") not in LOCAL_HOSTS:
             return PlainTextResponse("This host name is not served.", 403)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             return PlainTextResponse("Requests of other sites are not answered.", 403)
         if self._config.auth is not None and not self._knows_password(headers.get("authorization", "")):
             challenge = {"www-authenticate": 'Basic realm="prolip", charset="UTF-8"'}
