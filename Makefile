@@ -32,7 +32,7 @@ test: check  ## style, types, and the quick tests
 	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -rs --durations=5
 
 test-slow: $(STAMP)  ## what takes longer
-	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m slow --durations=5
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "$(or $(MARK),slow)" --durations=5
 
 test-all: test test-slow  ## every test that this machine can run
 

@@ -130,6 +130,7 @@ def test_notebooks_are_current():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_notebook_runs(tmp_path, monkeypatch):
     """The researcher's; the engineer's has the same blocks as the pages that tests/test_guides.py runs."""
     nbclient = pytest.importorskip("nbclient", reason="needs the extra docs")

@@ -13,6 +13,7 @@ ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_features_by_ray_equal_those_of_one_process(nano_path, tmp_path):
     """Of images, captions and views, with a bad image and a blank caption; so do the trained heads."""
     data = write_shard(tmp_path / "a.tar", 40, bad={7}, blank={11})

@@ -82,6 +82,7 @@ def test_the_server_removes_its_folder_when_it_ends(tmp_path, how):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_stays_flat_over_a_thousand_requests(server, picture):
     import httpx

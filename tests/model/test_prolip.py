@@ -296,6 +296,7 @@ def test_model_compiles_as_a_full_graph(nano, pil_images, uncertainty):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's inductor needs a C++ compiler")
 def test_compiled_gives_the_same_numbers(nano, pil_images):
     _same_compiled(nano, pil_images, "inductor", sizes=(4, 2))

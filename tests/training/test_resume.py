@@ -533,7 +533,9 @@ def test_resume_after_five_kills_is_bit_exact(tmp_path, async_save):
 
 
 @pytest.mark.slow
-@both_ways
+@pytest.mark.parametrize(
+    "async_save", [pytest.param(False, marks=pytest.mark.long), True], ids=["blocking", "async"]
+)
 def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path, async_save):
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     for name, die in (("whole", None), ("run", [1, 7])):

@@ -308,6 +308,7 @@ def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_miniature_learns_scenes(tmp_path):
     """A thousand held-out scenes by their complete captions: chance is 0.1 %. All four stages are gone through."""
     values = {"samples": 25600, "out": tmp_path / "run", "log.display": "none", "log.tensorboard": False}
