@@ -39,9 +39,8 @@ def run() -> None:
             raise
         _stop()
     finally:
-        if (
-            _interrupted
-        ):  # a second Ctrl-C, while the process ends, ends it at once instead of showing a traceback
+        # a second Ctrl-C, while the process ends, ends it at once instead of showing a traceback
+        if _interrupted:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

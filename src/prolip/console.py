@@ -237,9 +237,8 @@ class FailSafeFile:
                 work()
         except BrokenPipeError:
             self._failed = True
-            with suppress(
-                OSError, ValueError
-            ):  # what is still buffered: Python would fail to flush it at its end
+            # what is still buffered goes nowhere: Python would fail to flush it at its end
+            with suppress(OSError, ValueError):
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self._file.fileno())
                 os.close(null)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -20,7 +20,7 @@ from prolip.app.answers import describe_failure
 from prolip.app.config import AppConfig
 from prolip.app.inputs import MAX_EXAMPLES, MAX_IMAGES, InputError, NamedImage, decode_image
 from prolip.app.workspace import Workspaces
-from prolip.choices import DuplicateKind, FilterCriterion, Modality
+from prolip.choices import DuplicateKind, Modality
 from prolip.files import replace_nonfinite
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class Form:
         """The text of a field."""
         return next(iter(self.texts(name)), default)
 
-    def number(self, name: str, default: float | None = None) -> float | None:
-        """The number of a field; InputError if it is none."""
+    def number(self, name: str) -> float | None:
+        """The number of a field, None without one; InputError if it is none."""
         text = self.text(name)
         try:
-            value = float(text) if text else default
+            value = float(text) if text else None
         except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
@@ -158,7 +158,7 @@ def _compare(workspaces: Workspaces, form: Form) -> Response:
 def _search(workspaces: Workspaces, form: Form) -> Response:
     """Fields: model, text or image (file) or row, modality, k, matching, max_uncertainty."""
     k, images = form.integer("k"), form.images("image")
-    modality: Modality = form.choice("modality", ("image", "text"), "image")
+    modality: Modality = form.choice("modality", get_args(Modality), "image")
     request = search.SearchRequest(
         text=form.text("text"),
         image=images[0] if images else None,
@@ -180,14 +180,12 @@ def _traverse(workspaces: Workspaces, form: Form) -> Response:
 
 def _read_collection_request(form: Form) -> collection.CollectionRequest:
     """Fields: rank_by, keep_fraction, duplicates."""
-    rank_by: FilterCriterion = form.choice(
-        "rank_by", ("csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"), "cosine"
-    )
-    duplicates = form.choice("duplicates", ("images", "captions", "both", "none"), "images")
-    kind: DuplicateKind | None = None if duplicates == "none" else duplicates
-    keep = form.number("keep_fraction", 0.9)
+    defaults, keep = collection.CollectionRequest(), form.number("keep_fraction")
+    duplicates = form.choice("duplicates", (*get_args(DuplicateKind), "none"), str(defaults.duplicates))
     return collection.CollectionRequest(
-        rank_by=rank_by, keep_fraction=0.9 if keep is None else keep, duplicates=kind
+        rank_by=form.choice("rank_by", collection.CRITERIA, defaults.rank_by),
+        keep_fraction=defaults.keep_fraction if keep is None else keep,
+        duplicates=None if duplicates == "none" else duplicates,
     )
 
 
@@ -203,8 +201,8 @@ def _export(workspaces: Workspaces, form: Form) -> Response:
     name, content = collection.export_selection(
         workspaces.get(form.text("model")),
         _read_collection_request(form),
-        form.choice("choice", ("kept", "below", "duplicates"), "kept"),
-        form.choice("format", ("csv", "ids", "datacomp"), "csv"),
+        form.choice("choice", get_args(collection.Choice), "kept"),
+        form.choice("format", get_args(collection.ExportFormat), "csv"),
     )
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)

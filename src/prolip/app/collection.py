@@ -1,4 +1,4 @@
-"""The tab Collection: which items of a database are vague, wrong or twins, and the export of a selection."""
+"""The tab Collection: which items of a database are vague, wrong or duplicates, and the export of a selection."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ Choice = Literal["kept", "below", "duplicates"]
 """Which samples are exported."""
 ExportFormat = Literal["csv", "ids", "datacomp"]
 """csv: a table. ids: one id per line. datacomp: the uids of the kept samples, as DataComp's .npy."""
+CRITERIA: tuple[FilterCriterion, ...] = (
+    "csd",
+    "cosine",
+    "image-uncertainty",
+    "text-uncertainty",
+    "inclusion",
+)
+"""What pairs can be ranked by: the criteria that need no pool."""
 OUTCOME_BY_CHOICE = {
     "kept": SampleOutcome.KEPT,
     "below": SampleOutcome.BELOW_THRESHOLD,

@@ -11,7 +11,15 @@ from typing import Any
 from prolip.app import classify, collection, compare, search, traverse
 from prolip.app.answers import describe_failure
 from prolip.app.components import gradio
-from prolip.app.inputs import MAX_EXAMPLES, MAX_TEXTS, InputError, NamedImage, parse_lines, read_uploads
+from prolip.app.inputs import (
+    MAX_EXAMPLES,
+    MAX_PROMPTS,
+    MAX_TEXTS,
+    InputError,
+    NamedImage,
+    parse_lines,
+    read_uploads,
+)
 from prolip.app.views import markup
 from prolip.app.views.classify import show_classes
 from prolip.app.views.collection import show_collection
@@ -136,7 +144,8 @@ class Handlers:
         class_names, templates, example_paths, labels, use_builtin = texts
         image = _choose_image(workspace, path, sample)
         result = classify.classify(
-            workspace, [image], parse_lines(class_names, "class", 1000), parse_lines(templates, "template", 1000),
+            workspace, [image], parse_lines(class_names, "class", MAX_PROMPTS),
+            parse_lines(templates, "template", MAX_PROMPTS),
             _read_examples(workspace, example_paths, labels, use_builtin),
         )  # fmt: skip
         return show_classes(result, [image.image])

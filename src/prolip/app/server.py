@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prolip.app.config import AppConfig
-from prolip.extras import import_extra
+from prolip.extras import import_extra, require_extra
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -96,8 +96,7 @@ def serve(config: AppConfig) -> None:
         MissingExtraError: Gradio, or what a database needs, is not installed.
         ValueError, OSError: The port is taken, or the model or the database can't be opened.
     """
-    for module in ("gradio", "lancedb", "pyarrow"):
-        _require_installed(module)
+    require_extra("app")
     folder = Path(tempfile.mkdtemp(prefix="prolip-app-"))
     _end_by_signals(folder)
     try:
@@ -120,14 +119,6 @@ def _end_by_signals(folder: Path) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-
-
-def _require_installed(module: str) -> None:
-    """Raise MissingExtraError if a module of the extra is not installed, without importing it."""
-    from prolip.extras import missing_modules
-
-    if module in missing_modules("app"):
-        import_extra(module, "app")
 
 
 def _run(app: ASGIApp, config: AppConfig) -> None:

@@ -7,12 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from prolip.measures.all_pairs import (
-    iter_tiles_with_buffers,
-    max_safe_halvings,
-    multiply_halves_,
-    pad_dims,
-)
+from prolip.measures.all_pairs import iter_tiles_with_buffers, max_safe_halvings, multiply_halves_, pad_dims
 from prolip.measures.formulas import LOG_2, LOG_2PI, Form, inclusion_log_var_factor
 
 MIN_SPREAD, MAX_SPREAD = 0.5, 40.0
@@ -20,8 +15,9 @@ MIN_SPREAD, MAX_SPREAD = 0.5, 40.0
 of ratios times a variance leaves float32 (2^64 times e^40 doesn't)."""
 MIN_PAIRS = 2**14
 """Pairs from which H is computed dimension by dimension: fewer don't pay for the calls of one dimension."""
-RATIOS_PER_LOG = 64
-"""Ratios between 1/2 and 2 that are multiplied before a logarithm is taken: between 2^-64 and 2^64."""
+HALVINGS = 6
+RATIOS_PER_LOG = 2**HALVINGS
+"""Ratios between 1/2 and 2 that are multiplied before a logarithm is taken: to between 2^-64 and 2^64."""
 
 
 def inclusion(
@@ -112,11 +108,10 @@ def _sum_by_pair(
     """
     # expm1 keeps the digits of s2 - s1 where both are near 1; that it subtracts 1 from both cancels
     relative = torch.expm1 if spread < MIN_SPREAD else torch.exp
-    halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
-    mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
-    var1, var2 = (pad_dims(log_ratio.exp(), halvings, 1.0) for log_ratio in (log_ratio1, log_ratio2))
+    mean1, mean2 = (pad_dims(mean, HALVINGS, 0.0) for mean in (mean1, mean2))
+    var1, var2 = (pad_dims(log_ratio.exp(), HALVINGS, 1.0) for log_ratio in (log_ratio1, log_ratio2))
     scaled1, scaled2 = (
-        pad_dims(relative(log_ratio) * scale, halvings, 0.0) for log_ratio in (log_ratio1, log_ratio2)
+        pad_dims(relative(log_ratio) * scale, HALVINGS, 0.0) for log_ratio in (log_ratio1, log_ratio2)
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
     # var12, var21: w12, w21. distance_term: e^eps d^2 (s2 - s1)/(w12 w21). var_difference: e^eps (s2 - s1).
@@ -128,7 +123,7 @@ def _sum_by_pair(
         torch.sub(mean1[rows, None], mean2[None, columns], out=distance_term).square_()
         torch.sub(scaled2[None, columns], scaled1[rows, None], out=var_difference)
         distance_term.mul_(var_difference).div_(var12).div_(var21)
-        log_ratio = multiply_halves_(var12.div_(var21), halvings).log_().sum(-1)
+        log_ratio = multiply_halves_(var12.div_(var21), HALVINGS).log_().sum(-1)
         out[rows, columns] = distance_term.sum(-1).sub_(log_ratio, alpha=0.5)
     return out
 

@@ -12,6 +12,9 @@ from prolip.app.compare import CompareResult, Matrix
 from prolip.app.views import markup
 from prolip.app.views.plane import draw_plane
 
+Scale = Literal["probability", "distance", "signed"]
+"""How the numbers of a heat map become colors."""
+
 
 def show_comparison(result: CompareResult, pictures: Sequence[Image.Image]) -> str:
     """Show a comparison.
@@ -73,28 +76,18 @@ def _show_uncertainty(result: CompareResult, images: Sequence[str], captions: Se
 
 def _show_matrices(result: CompareResult, images: Sequence[str], captions: Sequence[str]) -> list[str]:
     """A heat map for each measure that the model has."""
-    sections = []
-    if result.match is not None:
-        sections.append(
-            _show_matrix(
-                "Match probability", "Probability that image and caption belong together, as the model was trained.",
-                result.match, (images, captions), "probability",
-            )
-        )  # fmt: skip
-    if result.csd is not None:
-        sections.append(
-            _show_matrix(
-                "CSD", "Expected squared distance of draws from image and caption: small is near, and colored.",
-                result.csd, (images, captions), "distance",
-            )
-        )  # fmt: skip
-    if result.inclusion is not None:
-        sections.append(
-            _show_matrix(
-                "Inclusion H(image in caption)", "Above 0 the caption is the wider of the two.",
-                result.inclusion, (images, captions), "signed",
-            )
-        )  # fmt: skip
+    measures: tuple[tuple[str, str, Matrix | None, Scale], ...] = (
+        ("Match probability", "Probability that image and caption belong together, as the model was trained.",
+         result.match, "probability"),
+        ("CSD", "Expected squared distance of draws from image and caption: small is near, and colored.",
+         result.csd, "distance"),
+        ("Inclusion H(image in caption)", "Above 0 the caption is the wider of the two.", result.inclusion, "signed"),
+    )  # fmt: skip
+    sections = [
+        _show_matrix(title, explanation, matrix, (images, captions), scale)
+        for title, explanation, matrix, scale in measures
+        if matrix is not None
+    ]
     if result.log_containment is not None:
         sections.append(
             markup.make_section(
@@ -116,7 +109,7 @@ def _show_matrix(
     explanation: str,
     matrix: Matrix,
     labels: tuple[Sequence[str], Sequence[str]],
-    scale: Literal["probability", "distance", "signed"],
+    scale: Scale,
 ) -> str:
     """One heat map. Probabilities are colored from 0 to 1, distances from the largest to the smallest."""
     if scale == "probability":
