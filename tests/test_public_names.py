@@ -145,7 +145,7 @@ ROOMS = {
     | {name for name in NAMES if name.split("_")[0] in MEASURES},
     "losses": {
         "GlobalBatch", "LogitScaleBias", "LossTerms", "MaskedPairs", "Objective", "clip", "inclusion", "pml", "ppcl",
-        "siglip", "vib", "LikelihoodTemperature", "likelihood", "nll",
+        "siglip", "vib", "LikelihoodTemperature", "likelihood", "nll", "one_sided",
     },
     "model": {
         "ImageConfig", "InitConfig", "ModelConfig", "ProLIP", "SIZES", "TextConfig", "TransformerConfig", "get_config",

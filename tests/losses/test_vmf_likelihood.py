@@ -1,4 +1,4 @@
-"""The likelihood against a loop over pairs in float64; chunks and parts against the whole; the NLL of own pairs."""
+"""The likelihoods against loops over pairs in float64; chunks and parts against the whole; the NLL of own pairs."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import GlobalBatch, Objective
-from prolip.losses.vmf_likelihood import LikelihoodTemperature, likelihood, nll
+from prolip.losses.vmf_likelihood import LikelihoodTemperature, likelihood, nll, one_sided
 from prolip.measures import vmf
 
 GAMMA = 2.0
@@ -120,6 +120,47 @@ def test_likelihood_of_a_general_caption_is_best_at_a_wide_density():
     assert losses[0] > losses[1] > losses[2]
 
 
+@pytest.mark.parametrize("densities", ["image", "text"])
+def test_one_sided_equals_the_loop_with_gradients(densities):
+    images, texts = MeanTrace(*make_rows(4, 5, 0)), MeanTrace(*make_rows(6, 5, 1))
+    temperature = make_temperature()
+    widths = images if densities == "image" else texts
+
+    def compute_logit(i, j):
+        kappa = (temperature.scale * widths.uncertainty**-GAMMA)[i if densities == "image" else j]
+        cosine = images.mean[i] @ texts.mean[j]
+        return kappa * cosine - vmf.log_partition(kappa, 5) + temperature.logit_bias
+
+    signs = torch.full((4, 6), -1.0, dtype=torch.float64)
+    signs.diagonal(2).fill_(1.0)
+    logits = torch.stack([torch.stack([compute_logit(i, j) for j in range(6)]) for i in range(4)])
+    slow = -torch.nn.functional.logsigmoid(signs * logits).sum() / 6
+    fast = one_sided(images, texts, temperature, densities=densities, offset=2, chunk=4)
+    torch.testing.assert_close(fast, slow)
+    leaves = [images.mean, texts.mean, widths.uncertainty, temperature.logit_scale, temperature.logit_bias]
+    for a, b in zip(torch.autograd.grad(fast, leaves), torch.autograd.grad(slow, leaves), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_one_sided_mirrors_the_other_modality():
+    images, texts = MeanTrace(*make_rows(5, 8, 0)), MeanTrace(*make_rows(5, 8, 1))
+    torch.testing.assert_close(
+        one_sided(images, texts, make_temperature(), densities="text"),
+        one_sided(texts, images, make_temperature(), densities="image"),
+    )
+
+
+def test_one_sided_is_the_likelihood_of_images_that_know_their_concept():
+    images, texts = MeanTrace(*make_rows(5, 8, 0)), MeanTrace(*make_rows(5, 8, 1))
+    certain = MeanTrace(images.mean, torch.full((5,), 0.005, dtype=torch.float64))  # kappa is about 80,000
+    torch.testing.assert_close(
+        one_sided(images, texts, make_temperature(), densities="text"),
+        likelihood(certain, texts, make_temperature()),
+        rtol=1e-3,
+        atol=0,
+    )
+
+
 def test_nll_equals_the_gaussian_density_and_moves_widths_only(draw):
     points, densities = draw(5, 4, low=-2, high=0), draw(5, 4, low=-2, high=0)
     densities = Gaussian(
@@ -140,8 +181,8 @@ def test_nll_of_unpaired_rows_raises(draw):
         nll(draw(5, 4), draw(4, 4), LogitScaleBias())
 
 
-def test_objective_computes_both_terms_over_ranks(draw):
-    objective = Objective(ppcl=0, likelihood=1, nll=0.5, inclusion=0, masked=0, vib=0)
+def test_objective_computes_all_terms_over_ranks(draw):
+    objective = Objective(ppcl=0, likelihood=1, one_sided=0.3, nll=0.5, inclusion=0, masked=0, vib=0)
     unit = [
         Gaussian(torch.nn.functional.normalize(z.mean, dim=-1), z.log_var) for z in (draw(6, 8), draw(6, 8))
     ]
@@ -154,7 +195,8 @@ def test_objective_computes_both_terms_over_ranks(draw):
         )
         for rows in (slice(0, 4), slice(4, 6))
     ]  # fmt: skip
-    assert set(whole.values) == {"likelihood", "nll"}
+    assert set(whole.values) == {"likelihood", "one_sided_images", "one_sided_texts", "nll"}
+    assert whole.weights["one_sided_images"] == whole.weights["one_sided_texts"] == 0.3
     torch.testing.assert_close(sum(part.total for part in parts), whole.total)
 
 
@@ -163,3 +205,5 @@ def test_likelihood_needs_its_own_kind_of_temperature(draw):
     unit = Gaussian(torch.nn.functional.normalize(draw(2, 8).mean, dim=-1), draw(2, 8).log_var)
     with pytest.raises(TypeError, match="LikelihoodTemperature"):
         objective(unit, unit, LogitScaleBias())
+    with pytest.raises(TypeError, match="one_sided_images must be a LikelihoodTemperature"):
+        Objective(ppcl=0, one_sided=1, inclusion=0, masked=0, vib=0)(unit, unit, LogitScaleBias())

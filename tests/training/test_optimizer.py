@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.training.adamp import AdamP
 from prolip.training.config import OptimizerConfig
@@ -28,6 +29,7 @@ from prolip.training.optimizer import (
     set_learning_rate,
     step_unless_nonfinite,
 )
+from prolip.training.step import TrainModule
 from tests.processes import start_ranks
 
 KINDS = ("adamw", "adamp")
@@ -119,6 +121,15 @@ def test_temperatures_have_a_rate_and_a_group_of_their_own(trained):
         "also at the same rate"
     )
     assert len(plain.param_groups) == 3
+
+
+def test_auxiliary_temperatures_have_a_rate_of_their_own_but_for_those_of_widths(nano):
+    config = OptimizerConfig(temperature_lr_multiplier=5.0, auxiliary_lr_multiplier=0.5)
+    groups = by_name(make_optimizer(TrainModule(nano, [Objective(pml=1, one_sided=1)]), config))
+    for name in ("logit_scale", "logit_bias"):
+        assert groups[f"pml.{name}"]["lr_multiplier"] == 0.5
+        for kind in ("model", "one_sided_images", "one_sided_texts"):
+            assert groups[f"{kind}.{name}"]["lr_multiplier"] == 5.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from prolip.adaptation.heads import make_initial_model, make_train_config
 from prolip.adaptation.pairs import fit_map, split_samples, write_pairs
 from prolip.adaptation.sizes import choose_sizes
 from prolip.data.feature_pairs import FeatureLoader, FeaturePairs, ViewFractions
-from prolip.losses.objective import Objective
+from prolip.gaussian import Gaussian
+from prolip.losses.objective import ONE_SIDED, Objective
 from prolip.model.prolip import ProLIP
 from prolip.training import trainer
 from prolip.training.config import CheckpointConfig, HeldOutConfig, LogConfig, ModelSpec
@@ -75,6 +76,17 @@ def train_a_little(stopper, generator):
             value.add_(torch.randn(value.shape, generator=generator) * 0.1)
     if not stopper.stopped:  # a step after the stop would be undone
         stopper.after_step()
+
+
+def test_one_sided_likelihoods_start_as_concentrated_as_the_models_own(module):
+    temperatures = TrainModule(module.model, [replace(OBJECTIVE, one_sided=1.0)]).temperatures
+    zeros = torch.zeros(1, module.model.config.embed_dim)
+    z = Gaussian(zeros, zeros + module.model.config.init.log_var)
+    own = temperatures["likelihood"]
+    for name in ONE_SIDED:
+        assert temperatures[name].gamma != own.gamma
+        torch.testing.assert_close(temperatures[name].concentration(z), own.concentration(z))
+        assert temperatures[name].logit_bias.item() == own.logit_bias.item()
 
 
 def test_the_best_widths_are_kept_and_the_means_go_on(prepared, module, generator):

@@ -24,8 +24,8 @@ class AdaptConfig:
     """learned: projections of the features are trained. frozen: the means of a finished model stay as they are, to the
     bit, and only widths are trained."""
     teacher: WidthTeacher | None = None
-    """What widths learn from: likelihood, pool (the perplexity over a pool), or both. None: likelihood for learned
-    means, pool for frozen ones."""
+    """What widths learn from: likelihood, pool (the perplexity over a pool), or both. None: both for learned means,
+    pool for frozen ones."""
     captions: tuple[str, ...] | None = None
     """Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones."""
     image: str | None = None
@@ -68,7 +68,7 @@ class AdaptConfig:
     """Components of the features that heads read."""
     pool_factor: Advanced[float | None] = None
     """k of the pool perplexity, the factor of the logit scale. None: chosen on held-out images."""
-    pool_weight: Advanced[float] = 0.5
+    pool_weight: Advanced[float] = 0.25
     """With teacher both: weight of the pool perplexity beside the likelihood's width, both standardized."""
     progress: Advanced[bool | None] = None
     """Show progress bars. None: if stderr is a terminal."""
@@ -108,7 +108,7 @@ class AdaptConfig:
                     "pool_factor has no effect without teacher pool or both: remove it, or set one of these"
                 )
         require_positive(self.pool_weight, "pool_weight")
-        if self.pool_weight != 0.5 and self.width_teacher != "both":
+        if self.pool_weight != 0.25 and self.width_teacher != "both":
             raise ValueError("pool_weight has no effect without teacher both: remove it, or set teacher both")
         if self.means == "frozen" and self.teacher in ("likelihood", "both"):
             raise ValueError(
@@ -123,7 +123,7 @@ class AdaptConfig:
     @property
     def width_teacher(self) -> WidthTeacher:
         """What widths learn from."""
-        return self.teacher or ("pool" if self.means == "frozen" else "likelihood")
+        return self.teacher or ("pool" if self.means == "frozen" else "both")
 
     @property
     def learns_from_pool(self) -> bool:

@@ -27,7 +27,7 @@ from prolip.model.frozen_tower import FeatureMap, FrozenTower
 from prolip.model.prolip import ProLIP
 from prolip.training.config import ModelSpec, TrainConfig
 
-WIDTH_DROPOUT = 0.2
+WIDTH_DROPOUT = 0.1
 """Widths that regress on targets overfit less than those that learn from pairs."""
 WIDTH_HIDDEN = 256
 LR_FACTOR = 3.0

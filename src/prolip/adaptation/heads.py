@@ -29,7 +29,9 @@ from prolip.training.config import (
 EVALUATIONS = 24
 """Held-out evaluations in a training."""
 WIDTH_HIDDEN = 96
-SIGLIP = 0.3
+ONE_SIDED = 0.5
+"""Weight of the one-sided likelihood. With it widths know the order of long captions better (docs/adapt.md)."""
+SIGLIP = 0.5
 """Weight of SigLIP's loss, which shapes means beside the likelihood: with it they overfit less (docs/adapt.md)."""
 AUXILIARY_LR_MULTIPLIER = 1.0
 """Of SigLIP's scale and bias: at a tenth of the rate of the model's own they stay near 10 and -10 in a short run. So a
@@ -105,7 +107,7 @@ def make_train_config(out: Path, sizes: TrainingSizes, num_images: int, config: 
             image_crops=config.image_view_fraction if config.image_views else 0.0,
         ),
         objective=Objective(
-            ppcl=0.0, likelihood=1.0, siglip=SIGLIP, inclusion=0.0, masked=0.0, vib=0.0,
+            ppcl=0.0, likelihood=1.0, one_sided=ONE_SIDED, siglip=SIGLIP, inclusion=0.0, masked=0.0, vib=0.0,
         ),
         optimizer=OptimizerConfig(
             lr=config.lr, betas=(0.9, 0.98), weight_decay=0.2, warmup_steps=min(50, max(1, steps // 10)),

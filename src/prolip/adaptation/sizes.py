@@ -35,7 +35,7 @@ BATCH_SIZES = ((2_000, 128), (20_000, 384), (200_000, 1024), (1_000_000, 2048))
 """Up to how many images -> batch size; more images: 4096."""
 REFERENCE = 6_000
 """Images of the trials in which the epochs and dropout were chosen (docs/adapt.md)."""
-REFERENCE_EPOCHS, MIN_EPOCHS, MAX_EPOCHS = 47.0, 2.0, 60.0
+REFERENCE_EPOCHS, MIN_EPOCHS, MAX_EPOCHS = 55.0, 2.0, 70.0
 
 
 def choose_sizes(num_images: int, config: AdaptConfig) -> TrainingSizes:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from prolip.losses.vmf_likelihood import LikelihoodTemperature as LikelihoodTemperature
     from prolip.losses.vmf_likelihood import likelihood as likelihood
     from prolip.losses.vmf_likelihood import nll as nll
+    from prolip.losses.vmf_likelihood import one_sided as one_sided
 else:
     from prolip.lazy import export_lazily
 
@@ -24,7 +25,7 @@ else:
         __name__,
         {
             "contrastive": ["LogitScaleBias", "clip", "pml", "ppcl", "siglip"],
-            "vmf_likelihood": ["LikelihoodTemperature", "likelihood", "nll"],
+            "vmf_likelihood": ["LikelihoodTemperature", "likelihood", "nll", "one_sided"],
             "objective": ["GlobalBatch", "LossTerms", "MaskedPairs", "Objective"],
             "regularizers": ["inclusion", "vib"],
         },

@@ -266,19 +266,46 @@ def _sum_sigmoid_losses(
 ) -> Tensor:
     """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias: a scalar.
 
-    y_ij is 1 for j = offset + i and -1 elsewhere. `compute_shift` maps images or texts to their shifts (rows,); in PPCL
-    a shift is minus half the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
+    As `sum_sigmoid_losses`. `compute_shift` maps images or texts to their shifts (rows,); in PPCL a shift is minus half
+    the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
     """
     check_pair_shapes(images, texts, offset, chunk)
-    if chunk is None:
-        chunk = choose_chunk(images.mean.device, images.mean.shape[0])
-    scale, bias = scale.reshape(()), bias.reshape(())  # foreign checkpoints may hold them as (1,)
     with torch.autocast(images.mean.device.type, enabled=False):
-        tensors = to_compute_dtype(
-            images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias
+        return sum_sigmoid_losses(
+            images.mean, compute_shift(images), texts.mean, compute_shift(texts), scale, bias, offset, chunk
         )
-        with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        total: Tensor = _SigmoidLossSum.apply(*tensors, PairOptions(offset, chunk, with_grad))
+
+
+def sum_sigmoid_losses(
+    image_means: Tensor,
+    image_shift: Tensor,
+    text_means: Tensor,
+    text_shift: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    offset: int,
+    chunk: int | None,
+) -> Tensor:
+    """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias.
+
+    y_ij is 1 for j = offset + i and -1 elsewhere. To be called without autocast.
+
+    Args:
+        image_means, image_shift: (n, D) and (n,).
+        text_means, text_shift: (m, D) and (m,).
+        scale, bias: Of the logits.
+        offset: Image i matches text offset + i.
+        chunk: Texts at a time; None: as many as keep n x chunk logits small.
+
+    Returns:
+        A scalar.
+    """
+    if chunk is None:
+        chunk = choose_chunk(image_means.device, image_means.shape[0])
+    scale, bias = scale.reshape(()), bias.reshape(())  # foreign checkpoints may hold them as (1,)
+    tensors = to_compute_dtype(image_means, image_shift, text_means, text_shift, scale, bias)
+    with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    total: Tensor = _SigmoidLossSum.apply(*tensors, PairOptions(offset, chunk, with_grad))
     return total
 
 

@@ -11,11 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from prolip.checks import require_choice
+from prolip.choices import Modality
 from prolip.gaussian import Gaussian, HasMeanAndTrace
 from prolip.losses import contrastive, regularizers
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.regularizers import Reduction
-from prolip.losses.vmf_likelihood import LikelihoodTemperature, likelihood, nll
+from prolip.losses.vmf_likelihood import (
+    ONE_SIDED_GAMMA,
+    LikelihoodTemperature,
+    likelihood,
+    nll,
+    one_sided,
+)
 from prolip.measures.formulas import Form
 from prolip.tensor_checks import describe_type
 
@@ -25,10 +32,14 @@ INITIAL_TEMPERATURES = {
     "pml": (5.0, 5.0),
     "clip": (1 / 0.07, 0.0),
     "likelihood": (1.0, -10.0),
+    "one_sided_images": (1.0, -10.0),
+    "one_sided_texts": (1.0, -10.0),
     "nll": (1.0, 0.0),
 }
-"""Initial (scale, logit bias) of each contrastive term. Those of `likelihood` and `nll` suit inputs of trace 1: a model
+"""Initial (scale, logit bias) of each contrastive term. Those of likelihoods and `nll` suit inputs of trace 1: a model
 has initial values that fit its initial variances."""
+ONE_SIDED = ("one_sided_images", "one_sided_texts")
+"""Terms of the weight `one_sided`, by whose densities are read."""
 
 Temperature = LogitScaleBias | Mapping[str, LogitScaleBias] | nn.ModuleDict
 """Logit scale and bias: the same for all contrastive terms, or one of each by name."""
@@ -100,8 +111,8 @@ class Objective:
     be of unit length, as the formulas of all contrastive terms assume. The first call of an objective checks that;
     later ones check shapes only, since reading values would wait for a GPU.
 
-    A term of weight 0 is not computed. Terms are reported under the names of their weights, except `masked` and `vib`,
-    which have one term for images and one for texts.
+    A term of weight 0 is not computed. Terms are reported under the names of their weights, except `one_sided`,
+    `masked` and `vib`, which have one term for images and one for texts.
 
     >>> Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0).active
     ('siglip',)
@@ -112,6 +123,9 @@ class Objective:
     pml: float = 0.0
     clip: float = 0.0
     likelihood: float = 0.0  # ours: pairwise sigmoid on the PMI of two von Mises-Fisher posteriors
+    one_sided: float = (
+        0.0  # ours: the same on the density of each mean under the other's posterior, both ways
+    )
     nll: float = 0.0  # ours: isotropic Gaussian NLL of own pairs, which moves widths only
     distillation: float = 0.0  # ours: squared error of ln uncertainty to a teacher's, which moves widths only
     inclusion: float = 1e-7  # alpha1: an image in its text
@@ -145,10 +159,9 @@ class Objective:
         """Create a `LogitScaleBias` for each active contrastive term, by the term's name, with its initial values."""
         return nn.ModuleDict(
             {
-                name: (LikelihoodTemperature if name == "likelihood" else LogitScaleBias)(
-                    *INITIAL_TEMPERATURES[name]
-                )
-                for name in self.active
+                name: _make_temperature(name)
+                for weight in self.active
+                for name in (ONE_SIDED if weight == "one_sided" else (weight,))
                 if name in INITIAL_TEMPERATURES
             }
         )
@@ -205,7 +218,9 @@ class Objective:
             values["distillation"] = regularizers.distillation(
                 images, targets.images, count=num_pairs
             ) + regularizers.distillation(texts, targets.texts, count=num_pairs)
-        weights = {name: self._weights()[name] for name in values}
+        if self.one_sided:
+            values |= self._compute_one_sided(images, global_batch, temperature)
+        weights = {name: self.one_sided if name in ONE_SIDED else getattr(self, name) for name in values}
         if self.inclusion:
             values["inclusion"] = self._compute_inclusion(images, texts, num_pairs)
             weights["inclusion"] = self.inclusion
@@ -265,13 +280,12 @@ class Objective:
                     batch.images, batch.texts, term_temperature, offset=batch.offset, rows=len(images)
                 )
             elif name == "likelihood":
-                if not isinstance(term_temperature, LikelihoodTemperature):
-                    raise TypeError(
-                        "the temperature of likelihood must be a LikelihoodTemperature, which has an exponent, not "
-                        f"{describe_type(term_temperature)}"
-                    )
                 values[name] = likelihood(
-                    images, batch.texts, term_temperature, offset=batch.offset, chunk=self.chunk
+                    images,
+                    batch.texts,
+                    _require_likelihood(term_temperature, name),
+                    offset=batch.offset,
+                    chunk=self.chunk,
                 )
             else:
                 losses = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contrastive.pml}
@@ -279,6 +293,23 @@ class Objective:
                     images, batch.texts, term_temperature, offset=batch.offset, chunk=self.chunk
                 )
         return values
+
+    def _compute_one_sided(
+        self, images: Gaussian, batch: GlobalBatch, temperature: Temperature
+    ) -> dict[str, Tensor]:
+        """Compute the one-sided likelihoods with the densities of images and with those of texts, by name."""
+        modalities: tuple[Modality, Modality] = ("image", "text")
+        return {
+            name: one_sided(
+                images,
+                batch.texts,
+                _require_likelihood(_find_temperature(temperature, name), name),
+                densities=modality,
+                offset=batch.offset,
+                chunk=self.chunk,
+            )
+            for name, modality in zip(ONE_SIDED, modalities, strict=True)
+        }
 
     def _compute_masked_inclusion(
         self, name: str, pairs: MaskedPairs | None, batch: GlobalBatch | None
@@ -314,9 +345,28 @@ class Objective:
     def _weights(self) -> dict[str, float]:
         """The weight of every term by name, active or not."""
         names = (
-            "ppcl", "siglip", "pml", "clip", "likelihood", "nll", "distillation", "inclusion", "masked", "vib",
+            "ppcl", "siglip", "pml", "clip", "likelihood", "one_sided", "nll", "distillation", "inclusion", "masked",
+            "vib",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+
+def _make_temperature(name: str) -> LogitScaleBias:
+    """A temperature with the initial values of a contrastive term."""
+    scale, bias = INITIAL_TEMPERATURES[name]
+    if name in ONE_SIDED:
+        return LikelihoodTemperature(scale, bias, ONE_SIDED_GAMMA)
+    return LikelihoodTemperature(scale, bias) if name == "likelihood" else LogitScaleBias(scale, bias)
+
+
+def _require_likelihood(temperature: LogitScaleBias, name: str) -> LikelihoodTemperature:
+    """The temperature of a likelihood; TypeError if it has no exponent."""
+    if not isinstance(temperature, LikelihoodTemperature):
+        raise TypeError(
+            f"the temperature of {name} must be a LikelihoodTemperature, which has an exponent, not "
+            f"{describe_type(temperature)}"
+        )
+    return temperature
 
 
 def _find_temperature(temperature: Temperature, name: str) -> LogitScaleBias:

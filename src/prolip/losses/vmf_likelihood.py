@@ -1,4 +1,4 @@
-"""Likelihoods that teach uncertainty from pairs alone (ours): two-sided vMF pairs, and the isotropic NLL of own pairs.
+"""Likelihoods that teach uncertainty from pairs alone (ours): vMF pairs, one-sided vMF pairs, the NLL of own pairs.
 
 A wide density can't be high anywhere: so the width that a likelihood learns is the ambiguity of the input, without
 masked texts and without a lexicon (docs/likelihood.md). The conventions are those of `contrastive`.
@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from prolip.choices import Modality
 from prolip.gaussian import HasMeanAndTrace, compute_dtype
 from prolip.losses.contrastive import (
     LogitScaleBias,
     PairOptions,
     check_pair_shapes,
     choose_chunk,
+    sum_sigmoid_losses,
     to_compute_dtype,
 )
 from prolip.measures.vmf import compute_log_partition, compute_resultant, concentration, log_partition
@@ -26,8 +28,8 @@ from prolip.tensor_checks import forbid_double_backward
 GAMMA = 4.0
 """Exponent of the trace in kappa = e^tau tr^-gamma: with 4, a model can tell ambiguities apart by small changes of its
 log-variances (docs/likelihood.md)."""
-
-
+ONE_SIDED_GAMMA = 2.0
+"""The same for the one-sided likelihood, whose widths then vary about as much as those of the two-sided one."""
 CHUNK_DIVISOR = 16
 """How much smaller chunks are than PPCL's: a chunk has about ten intermediate results, which should stay in cache."""
 
@@ -105,6 +107,54 @@ def likelihood(
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         total: Tensor = _PmiLossSum.apply(*tensors, PairOptions(offset, chunk, with_grad))
     return total / num_texts
+
+
+def one_sided(
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    temperature: LikelihoodTemperature,
+    *,
+    densities: Modality,
+    offset: int = 0,
+    chunk: int | None = None,
+) -> Tensor:
+    """Pairwise sigmoid loss on the log-density of the means of one modality under the posteriors of the other.
+
+    logit_ij = kappa_j mu_i . mu_j - F(kappa_j) + b with the densities of texts, and with kappa_i with those of images:
+    the limit of `likelihood` where one side knows its concept exactly. It is linear in the mean of the other side, so
+    that it costs what PPCL does.
+
+    Args:
+        images: (n, D), of this rank.
+        texts: (m, D), of all ranks.
+        temperature: tau, b and gamma of this direction.
+        densities: Whose widths are read; the other modality's means are points.
+        offset: Image i matches text offset + i.
+        chunk: Texts at a time; None: as many as keep n x chunk logits small. The result doesn't depend on it.
+
+    Returns:
+        This rank's part of the loss, a scalar.
+    """
+    check_pair_shapes(images, texts, offset, chunk)
+    dim = images.mean.shape[1]
+    with torch.autocast(images.mean.device.type, enabled=False):
+        image_means, text_means, kappa, bias = to_compute_dtype(
+            images.mean,
+            texts.mean,
+            temperature.concentration(texts if densities == "text" else images),
+            temperature.logit_bias,
+        )
+        none, shift = image_means.new_zeros(()), -log_partition(kappa, dim)
+        if densities == "text":
+            image_shift, text_shift = none.expand(len(image_means)), shift
+            text_means = kappa[:, None] * text_means
+        else:
+            image_shift, text_shift = shift, none.expand(len(text_means))
+            image_means = kappa[:, None] * image_means
+        total = sum_sigmoid_losses(
+            image_means, image_shift, text_means, text_shift, torch.ones_like(bias), bias, offset, chunk
+        )
+    return total / texts.mean.shape[0]
 
 
 def nll(

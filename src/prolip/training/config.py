@@ -241,8 +241,8 @@ class OptimizerConfig:
     temperature_lr_multiplier: float = 1.0
     """Learning rate of logit scale and bias, as a multiple of the others'."""
     auxiliary_lr_multiplier: float | None = None
-    """The same for loss terms whose scale and bias are not the model's, such as a softmax before the likelihood. None:
-    as temperature_lr_multiplier."""
+    """The same for loss terms whose scale and bias are not the model's, such as a softmax before the likelihood, except
+    one_sided. None: as temperature_lr_multiplier."""
     layer_decay: float = 1.0
     """Learning rate of each block as a multiple of that of the block above it. Heads have the full rate."""
     frozen: tuple[str, ...] = ()

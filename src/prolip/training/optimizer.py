@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from prolip.losses.objective import ONE_SIDED
 from prolip.training.adamp import AdamP, init_state
 from prolip.training.config import OptimizerConfig
 
@@ -216,7 +217,10 @@ def _get_group(name: str, parameter: nn.Parameter, depth: int, config: Optimizer
     is_sharded = isinstance(parameter, DTensor)
     if parameter.ndim == 0:  # a logit scale or bias; nothing else is a scalar
         multiplier = config.temperature_lr_multiplier
-        if not name.startswith("model.") and config.auxiliary_lr_multiplier is not None:
+        is_auxiliary = not name.startswith(
+            ("model.", *ONE_SIDED)
+        )  # those of ONE_SIDED go with the model's widths
+        if is_auxiliary and config.auxiliary_lr_multiplier is not None:
             multiplier = config.auxiliary_lr_multiplier
         return _Group(multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)
     decay = config.weight_decay if parameter.ndim >= 2 else 0.0

@@ -24,19 +24,20 @@ from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import (
     INITIAL_TEMPERATURES,
+    ONE_SIDED,
     GlobalBatch,
     LossTerms,
     MaskedPairs,
     Objective,
     WidthTargets,
 )
-from prolip.losses.vmf_likelihood import LikelihoodTemperature
+from prolip.losses.vmf_likelihood import ONE_SIDED_GAMMA, LikelihoodTemperature
 from prolip.measures.vmf import find_concentration
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
 from prolip.training.masked_views import MaskedViews
 
-AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", "nll")
+AUXILIARY_TEMPERATURES = ("pml", "distance", "likelihood", *ONE_SIDED, "nll")
 """Attributes of `TrainModule` that hold logit scales and biases which are not the model's."""
 
 
@@ -132,13 +133,16 @@ class TrainModule(nn.Module):
 
     Attributes:
         model: The model.
-        pml, distance, likelihood, nll: logit_scale and logit_bias of these terms (distance: of PPCL, SigLIP and CLIP in
-            a likelihood model); None if no stage uses them or the model's are used.
+        pml, distance, likelihood, one_sided_images, one_sided_texts, nll: logit_scale and logit_bias of these terms
+            (distance: of PPCL, SigLIP and CLIP in a likelihood model); None if no stage uses them or the model's are
+            used.
     """
 
     pml: nn.ParameterDict | None
     distance: nn.ParameterDict | None
     likelihood: nn.ParameterDict | None
+    one_sided_images: nn.ParameterDict | None
+    one_sided_texts: nn.ParameterDict | None
     nll: nn.ParameterDict | None
 
     def __init__(self, model: ProLIP, objectives: Sequence[Objective]) -> None:
@@ -168,7 +172,7 @@ class TrainModule(nn.Module):
         config = self.model.config
         is_likelihood = config.contrastive_loss == "likelihood"
         log_trace = math.log(config.embed_dim) + config.init.log_var
-        likelihood_bias = INITIAL_TEMPERATURES["likelihood"][1]
+        likelihood_bias = config.init.logit_bias if is_likelihood else INITIAL_TEMPERATURES["likelihood"][1]
         log_kappa = math.log(find_concentration(-likelihood_bias, config.embed_dim))
         candidates = {
             "pml": (_log_scale("pml"), any(objective.pml for objective in objectives)),
@@ -179,6 +183,13 @@ class TrainModule(nn.Module):
             "likelihood": (
                 (log_kappa + config.gamma * log_trace, likelihood_bias),
                 not is_likelihood and any(objective.likelihood for objective in objectives),
+            ),
+            **dict.fromkeys(
+                ONE_SIDED,
+                (
+                    (log_kappa + ONE_SIDED_GAMMA * log_trace, likelihood_bias),
+                    any(objective.one_sided for objective in objectives),
+                ),
             ),
             "nll": ((math.log(2) - log_trace, 0.0), any(objective.nll for objective in objectives)),
         }
@@ -196,6 +207,11 @@ class TrainModule(nn.Module):
             temperatures["likelihood"] = LikelihoodTemperature.from_model(
                 self.likelihood["logit_scale"], self.likelihood["logit_bias"], self.model.config.gamma
             )
+        for name in ONE_SIDED:
+            if (parameters := getattr(self, name)) is not None:
+                temperatures[name] = LikelihoodTemperature.from_model(
+                    parameters["logit_scale"], parameters["logit_bias"], ONE_SIDED_GAMMA
+                )
         for name in ("pml", "nll"):
             parameters = getattr(self, name)
             if parameters is not None:

@@ -610,12 +610,15 @@ def _require_model_fits(config: TrainConfig, model: ProLIP) -> None:
         _require_frozen_model_fits(config)
     if not model.config.deterministic:
         return
-    probabilistic_terms = ("ppcl", "pml", "likelihood", "nll", "distillation", "inclusion", "masked", "vib")
+    probabilistic_terms = (
+        "ppcl", "pml", "likelihood", "one_sided", "nll", "distillation", "inclusion", "masked", "vib",
+    )  # fmt: skip
     used = [name for name in probabilistic_terms if any(getattr(objective, name) for objective in objectives)]
     if used:
+        options = " ".join(f"--objective.{name.replace('_', '-')} 0" for name in used)
         raise ValueError(
             f"the model has no variances (model.uncertainty is none), but the objective has {', '.join(used)}. Set "
-            f"{' '.join(f'--objective.{name} 0' for name in used)}, and --objective.clip 1 or --objective.siglip 1"
+            f"{options}, and --objective.clip 1 or --objective.siglip 1"
         )
     metric = config.checkpoint.best_metric
     if config.held_out.source is not None and str(metric).endswith(("uncertainty", "above_image")):

@@ -17,6 +17,8 @@ CONTRASTIVE_TERMS = ("ppcl", "likelihood", "siglip", "pml", "clip")
 LINE_STYLES: dict[str, tuple[str, str]] = {
     "ppcl": (figures.BLUE, "-"),
     "likelihood": (figures.BLUE, "--"),
+    "one_sided_images": ("#8d5ea8", "--"),
+    "one_sided_texts": ("#8d5ea8", "-."),
     "siglip": (figures.ORANGE, "-"),
     "pml": (figures.GREEN, "-"),
     "clip": (figures.GRAY, "-"),
@@ -33,6 +35,8 @@ LINE_STYLES: dict[str, tuple[str, str]] = {
 TERM_LABELS = {
     "ppcl": "PPCL",
     "likelihood": "likelihood",
+    "one_sided_images": "one-sided likelihood, images",
+    "one_sided_texts": "one-sided likelihood, texts",
     "siglip": "SigLIP",
     "pml": "PML",
     "clip": "CLIP",
