@@ -11,7 +11,7 @@ import torch
 from prolip.adaptation import AdaptConfig, Encoders, adapt_encoders
 from prolip.adaptation.adapt import adapt
 from prolip.adaptation.features import compute_features, iter_features
-from prolip.adaptation.heads import SIGLIP
+from prolip.adaptation.heads import ONE_SIDED, SIGLIP
 from prolip.adaptation.pairs import split_samples
 from prolip.adaptation.sizes import MAX_EPOCHS, MIN_EPOCHS, choose_sizes
 from prolip.data.feature_pairs import FeaturePairs
@@ -61,11 +61,14 @@ def test_the_model_is_that_of_the_folder_and_has_widths(adapted):
     assert not model.training
 
 
-def test_means_also_learn_from_siglips_loss_whose_temperature_is_not_the_models(adapted):
+def test_means_also_learn_from_losses_whose_temperatures_are_not_the_models(adapted):
     model, out = adapted
     lines = [line for line in read_metrics(out / "training") if "loss" in line]
     for line in lines:
-        assert line["loss"] == pytest.approx(line["loss/likelihood"] + SIGLIP * line["loss/siglip"], rel=1e-5)
+        one_sided = line["loss/one_sided_images"] + line["loss/one_sided_texts"]
+        assert line["loss"] == pytest.approx(
+            line["loss/likelihood"] + ONE_SIDED * one_sided + SIGLIP * line["loss/siglip"], rel=1e-5
+        )
     assert len(lines) > 2
     assert model.logit_parameters.gamma == GAMMA  # matches are the likelihood's
 
@@ -369,7 +372,8 @@ def test_damaged_feature_pairs_are_written_again(adapted, tmp_path):
     import shutil
 
     out = shutil.copytree(adapted[1], tmp_path / "out")
-    shutil.rmtree(out / "training")
+    for run in ("training", "distillation"):
+        shutil.rmtree(out / run)
     (out / "pairs" / "train" / "images.npy").write_bytes(b"")
     adapt_encoders(make_encoders(), Pictures(80), out, FAST)
     assert len(FeaturePairs(out / "pairs" / "train")) > 0

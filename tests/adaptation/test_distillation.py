@@ -280,7 +280,7 @@ def test_learned_means_can_be_taught_by_likelihood_and_pool(tmp_path):
         ({"means": "frozen", "teacher": "likelihood"}, "teacher pool"),
         ({"means": "frozen", "text_encoder": "all-minilm-l6-v2"}, "text_encoder"),
         ({"means": "frozen", "teacher": "both"}, "teacher pool"),
-        ({"pool_factor": 2.0}, "pool_factor has no effect"),
+        ({"teacher": "likelihood", "pool_factor": 2.0}, "pool_factor has no effect"),
         ({"teacher": "pool", "pool_weight": 1.0}, "pool_weight has no effect"),
         ({"teacher": "both", "pool_weight": 0.0}, "pool_weight"),
         ({"means": "frozen", "pool_factor": -1.0}, "pool_factor"),

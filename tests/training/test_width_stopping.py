@@ -252,7 +252,8 @@ def test_a_run_ends_with_the_widths_that_were_better_than_all_before(prepared, t
         update(self, present, kept)
 
     monkeypatch.setattr(WidthStopper, "update", record)
-    folder = train(make_config(prepared, tmp_path / "run", patience=100))
+    config = make_config(prepared, tmp_path / "run", patience=100)
+    folder = train(replace(config, samples=3 * config.samples))  # so long that widths overfit
     better = [entry for index, entry in enumerate(history) if index == 0 or entry[0] < entry[1]]
     best = better[-1][2]
     assert 1 < len(better) < len(history)
