@@ -28,6 +28,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "image_masks": 0.0,
     "width_patience": None,
     "distillation": 0.0,
+    "one_sided": 0.0,
     "lora_rank": None,
     "lora_alpha": None,
     "at_start": False,
