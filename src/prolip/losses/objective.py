@@ -123,9 +123,7 @@ class Objective:
     pml: float = 0.0
     clip: float = 0.0
     likelihood: float = 0.0  # ours: pairwise sigmoid on the PMI of two von Mises-Fisher posteriors
-    one_sided: float = (
-        0.0  # ours: the same on the density of each mean under the other's posterior, both ways
-    )
+    one_sided: float = 0.0  # ours: the same on the density of a mean under the other posterior, both ways
     nll: float = 0.0  # ours: isotropic Gaussian NLL of own pairs, which moves widths only
     distillation: float = 0.0  # ours: squared error of ln uncertainty to a teacher's, which moves widths only
     inclusion: float = 1e-7  # alpha1: an image in its text

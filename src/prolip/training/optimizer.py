@@ -217,9 +217,7 @@ def _get_group(name: str, parameter: nn.Parameter, depth: int, config: Optimizer
     is_sharded = isinstance(parameter, DTensor)
     if parameter.ndim == 0:  # a logit scale or bias; nothing else is a scalar
         multiplier = config.temperature_lr_multiplier
-        is_auxiliary = not name.startswith(
-            ("model.", *ONE_SIDED)
-        )  # those of ONE_SIDED go with the model's widths
+        is_auxiliary = not name.startswith(("model.", *ONE_SIDED))  # ONE_SIDED's go with the model's widths
         if is_auxiliary and config.auxiliary_lr_multiplier is not None:
             multiplier = config.auxiliary_lr_multiplier
         return _Group(multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)

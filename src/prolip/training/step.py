@@ -172,28 +172,23 @@ class TrainModule(nn.Module):
         config = self.model.config
         is_likelihood = config.contrastive_loss == "likelihood"
         log_trace = math.log(config.embed_dim) + config.init.log_var
-        likelihood_bias = config.init.logit_bias if is_likelihood else INITIAL_TEMPERATURES["likelihood"][1]
-        log_kappa = math.log(find_concentration(-likelihood_bias, config.embed_dim))
-        candidates = {
-            "pml": (_log_scale("pml"), any(objective.pml for objective in objectives)),
-            "distance": (
-                _log_scale("ppcl"),
-                is_likelihood and any(o.ppcl or o.siglip or o.clip for o in objectives),
-            ),
-            "likelihood": (
-                (log_kappa + config.gamma * log_trace, likelihood_bias),
-                not is_likelihood and any(objective.likelihood for objective in objectives),
-            ),
-            **dict.fromkeys(
-                ONE_SIDED,
-                (
-                    (log_kappa + ONE_SIDED_GAMMA * log_trace, likelihood_bias),
-                    any(objective.one_sided for objective in objectives),
-                ),
-            ),
-            "nll": ((math.log(2) - log_trace, 0.0), any(objective.nll for objective in objectives)),
-        }
-        return {name: values for name, (values, is_used) in candidates.items() if is_used}
+        initial = {}
+        if any(objective.pml for objective in objectives):
+            initial["pml"] = _log_scale("pml")
+        if is_likelihood and any(o.ppcl or o.siglip or o.clip for o in objectives):
+            initial["distance"] = _log_scale("ppcl")
+        gammas = {}  # by term
+        if not is_likelihood and any(objective.likelihood for objective in objectives):
+            gammas["likelihood"] = config.gamma
+        if any(objective.one_sided for objective in objectives):
+            gammas |= dict.fromkeys(ONE_SIDED, ONE_SIDED_GAMMA)
+        if gammas:
+            bias = config.init.logit_bias if is_likelihood else INITIAL_TEMPERATURES["likelihood"][1]
+            log_kappa = math.log(find_concentration(-bias, config.embed_dim))
+            initial |= {name: (log_kappa + gamma * log_trace, bias) for name, gamma in gammas.items()}
+        if any(objective.nll for objective in objectives):
+            initial["nll"] = (math.log(2) - log_trace, 0.0)
+        return initial
 
     @property
     def temperatures(self) -> dict[str, LogitScaleBias]:
