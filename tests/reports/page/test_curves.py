@@ -37,3 +37,11 @@ def test_describe_last_recalls_has_wilson_intervals_and_n():
         assert f"{direction} (95 % interval {percents[0]} to {percents[1]})" in text
     assert "n = 104 samples" in text
     assert curves.describe_last_recalls([line]) == ""
+
+
+def test_describe_contrastive_lists_all_terms():
+    falling = [(0.0, 4.0), (1.0, 2.0)]
+    text = curves.describe_contrastive(dict.fromkeys(("likelihood", "one_sided_texts", "siglip"), falling))
+    assert (
+        "likelihood fell from 4 to 2, one-sided likelihood of texts fell from 4 to 2 and SigLIP fell" in text
+    )

@@ -13,7 +13,7 @@ from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
 from prolip.training.reference import REFERENCE, measures_accuracy
 
-CONTRASTIVE_TERMS = ("ppcl", "likelihood", "siglip", "pml", "clip")
+CONTRASTIVE_TERMS = ("ppcl", "likelihood", "one_sided_images", "one_sided_texts", "siglip", "pml", "clip")
 LINE_STYLES: dict[str, tuple[str, str]] = {
     "ppcl": (figures.BLUE, "-"),
     "likelihood": (figures.BLUE, "--"),
@@ -35,8 +35,8 @@ LINE_STYLES: dict[str, tuple[str, str]] = {
 TERM_LABELS = {
     "ppcl": "PPCL",
     "likelihood": "likelihood",
-    "one_sided_images": "one-sided likelihood, images",
-    "one_sided_texts": "one-sided likelihood, texts",
+    "one_sided_images": "one-sided likelihood of images",
+    "one_sided_texts": "one-sided likelihood of texts",
     "siglip": "SigLIP",
     "pml": "PML",
     "clip": "CLIP",
@@ -135,7 +135,9 @@ def describe_contrastive(terms: Mapping[str, Points]) -> str:
         first, last = points[0][1], points[-1][1]
         verb = "fell" if last < first else "did not fall: it changed"
         clauses.append(f"{TERM_LABELS.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
-    return f"The contrastive loss should fall and level off. Here {' and '.join(clauses)}."
+    *others, last_clause = clauses
+    listed = " and ".join([", ".join(others), last_clause] if others else [last_clause])
+    return f"The contrastive loss should fall and level off. Here {listed}."
 
 
 def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
