@@ -9,6 +9,9 @@ from prolip.checks import require_fraction, require_positive, require_positive_i
 from prolip.choices import Engine, WidthTeacher
 from prolip.configs import Advanced, make_tuples, require_field_types
 
+POOL_WEIGHT = 0.4
+"""Default of `AdaptConfig.pool_weight`, chosen by trial (docs/adapt.md)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptConfig:
@@ -68,7 +71,7 @@ class AdaptConfig:
     """Components of the features that heads read."""
     pool_factor: Advanced[float | None] = None
     """k of the pool perplexity, the factor of the logit scale. None: chosen on held-out images."""
-    pool_weight: Advanced[float] = 0.4
+    pool_weight: Advanced[float] = POOL_WEIGHT
     """With teacher both: weight of the pool perplexity beside the likelihood's width, both standardized."""
     progress: Advanced[bool | None] = None
     """Show progress bars. None: if stderr is a terminal."""
@@ -108,7 +111,7 @@ class AdaptConfig:
                     "pool_factor has no effect without teacher pool or both: remove it, or set one of these"
                 )
         require_positive(self.pool_weight, "pool_weight")
-        if self.pool_weight != 0.4 and self.width_teacher != "both":
+        if self.pool_weight != POOL_WEIGHT and self.width_teacher != "both":
             raise ValueError("pool_weight has no effect without teacher both: remove it, or set teacher both")
         if self.means == "frozen" and self.teacher in ("likelihood", "both"):
             raise ValueError(

@@ -38,8 +38,8 @@ INITIAL_TEMPERATURES = {
 }
 """Initial (scale, logit bias) of each contrastive term. Those of likelihoods and `nll` suit inputs of trace 1: a model
 has initial values that fit its initial variances."""
-ONE_SIDED = ("one_sided_images", "one_sided_texts")
-"""Terms of the weight `one_sided`, by whose densities are read."""
+ONE_SIDED: dict[str, Modality] = {"one_sided_images": "image", "one_sided_texts": "text"}
+"""Terms of the weight `one_sided`, and whose densities each reads."""
 
 Temperature = LogitScaleBias | Mapping[str, LogitScaleBias] | nn.ModuleDict
 """Logit scale and bias: the same for all contrastive terms, or one of each by name."""
@@ -296,7 +296,6 @@ class Objective:
         self, images: Gaussian, batch: GlobalBatch, temperature: Temperature
     ) -> dict[str, Tensor]:
         """Compute the one-sided likelihoods with the densities of images and with those of texts, by name."""
-        modalities: tuple[Modality, Modality] = ("image", "text")
         return {
             name: one_sided(
                 images,
@@ -306,7 +305,7 @@ class Objective:
                 offset=batch.offset,
                 chunk=self.chunk,
             )
-            for name, modality in zip(ONE_SIDED, modalities, strict=True)
+            for name, modality in ONE_SIDED.items()
         }
 
     def _compute_masked_inclusion(

@@ -198,14 +198,11 @@ class TrainModule(nn.Module):
         temperatures = dict.fromkeys(("ppcl", "siglip", "clip"), distance)
         if isinstance(own, LikelihoodTemperature):
             temperatures["likelihood"] = own
-        elif self.likelihood is not None:
-            temperatures["likelihood"] = LikelihoodTemperature.from_model(
-                self.likelihood["logit_scale"], self.likelihood["logit_bias"], self.model.config.gamma
-            )
-        for name in ONE_SIDED:
+        gammas = {"likelihood": self.model.config.gamma, **dict.fromkeys(ONE_SIDED, ONE_SIDED_GAMMA)}
+        for name, gamma in gammas.items():
             if (parameters := getattr(self, name)) is not None:
                 temperatures[name] = LikelihoodTemperature.from_model(
-                    parameters["logit_scale"], parameters["logit_bias"], ONE_SIDED_GAMMA
+                    parameters["logit_scale"], parameters["logit_bias"], gamma
                 )
         for name in ("pml", "nll"):
             parameters = getattr(self, name)
