@@ -10,7 +10,7 @@ from typing import Any
 from prolip import extras
 from prolip.files import atomic_write
 
-BLUE, ORANGE, GREEN, GRAY = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
+BLUE, ORANGE, GREEN, GRAY, PURPLE = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98", "#8d5ea8"
 """Colors that are distinct in print and to color-blind readers."""
 TICKS = (
     (1.0,),

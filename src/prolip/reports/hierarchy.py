@@ -94,7 +94,7 @@ def _draw_equal_pieces(axes: Any, scores: Sequence[OrderControl]) -> None:
     ]
     axes.errorbar(
         values, [row for row, _ in tests], xerr=errors, fmt="D", markersize=5, markerfacecolor="none",
-        color="#8d5ea8", linewidth=1.0, label="all, equal pieces", zorder=2,
+        color=figures.PURPLE, linewidth=1.0, label="all, equal pieces", zorder=2,
     )  # fmt: skip
 
 

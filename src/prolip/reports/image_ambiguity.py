@@ -17,7 +17,7 @@ from prolip.evaluation.image_ambiguity_result import (
 )
 from prolip.reports import figures
 
-KIND_COLORS = (figures.GREEN, figures.BLUE, figures.ORANGE, "#8d5ea8", "#b8a020", "#4aa3b5")
+KIND_COLORS = (figures.GREEN, figures.BLUE, figures.ORANGE, figures.PURPLE, "#b8a020", "#4aa3b5")
 """Colors of kinds of veils, the most frequent first; all others are gray."""
 TRUTH_LABEL = "true log-ambiguity (nats)"
 

@@ -15,7 +15,7 @@ from prolip.evaluation.robustness_result import (
 )
 from prolip.reports import figures
 
-COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, "#8d5ea8", "#b8a020", figures.GRAY)
+COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, "#b8a020", figures.GRAY)
 MARKERS = "osD^vP"
 
 Quantity = Literal["accuracy", "uncertainty"]

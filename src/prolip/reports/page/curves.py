@@ -17,8 +17,8 @@ CONTRASTIVE_TERMS = ("ppcl", "likelihood", "one_sided_images", "one_sided_texts"
 LINE_STYLES: dict[str, tuple[str, str]] = {
     "ppcl": (figures.BLUE, "-"),
     "likelihood": (figures.BLUE, "--"),
-    "one_sided_images": ("#8d5ea8", "--"),
-    "one_sided_texts": ("#8d5ea8", "-."),
+    "one_sided_images": (figures.PURPLE, "--"),
+    "one_sided_texts": (figures.PURPLE, "-."),
     "siglip": (figures.ORANGE, "-"),
     "pml": (figures.GREEN, "-"),
     "clip": (figures.GRAY, "-"),
@@ -27,8 +27,8 @@ LINE_STYLES: dict[str, tuple[str, str]] = {
     "distillation": (figures.ORANGE, "--"),
     "masked_images": (figures.GREEN, "-"),
     "masked_texts": (figures.GREEN, ":"),
-    "vib_images": ("#8d5ea8", "-"),
-    "vib_texts": ("#8d5ea8", ":"),
+    "vib_images": (figures.PURPLE, "-"),
+    "vib_texts": (figures.PURPLE, ":"),
 }
 """Color and dash of each term of the loss; terms of one kind share a color."""
 
@@ -135,8 +135,7 @@ def describe_contrastive(terms: Mapping[str, Points]) -> str:
         first, last = points[0][1], points[-1][1]
         verb = "fell" if last < first else "did not fall: it changed"
         clauses.append(f"{TERM_LABELS.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
-    *others, last_clause = clauses
-    listed = " and ".join([", ".join(others), last_clause] if others else [last_clause])
+    listed = " and ".join(filter(None, (", ".join(clauses[:-1]), clauses[-1])))
     return f"The contrastive loss should fall and level off. Here {listed}."
 
 
