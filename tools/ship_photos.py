@@ -45,9 +45,9 @@ image encoder was trained on ImageNet. `tokenizer.json` is that of all-MiniLM-L6
 weights in half precision, which the heads read in single precision.
 
 **Limits.** It is small. It knows everyday scenes with people and animals; reading, counting, art and documents it
-doesn't know. Its uncertainty orders captions by generality, tells hard queries from easy ones, and rises when a part of
-a photo is hidden. It tells wrong answers a little (AUROC 0.6), and not where people disagree. Counting word pieces
-orders HierarCaps' captions better: compare the controls.
+doesn't know. Its uncertainty orders captions by generality, is larger for hard queries, and rises when a part of a
+photo is hidden. It detects wrong answers only a little better than chance (AUROC of errors below), and says nothing of
+where people disagree. Counting word pieces orders HierarCaps' captions better: compare the controls.
 
 **Numbers**, on data that it was not trained on (docs/adapt.md):
 
